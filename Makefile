@@ -1,0 +1,34 @@
+# Everything runs in .venv, which the first command makes. PYTHON chooses the interpreter (3.10 or 3.11).
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
+PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
+	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+
+.PHONY: setup test format demo bench-attention clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "nfdist needs Python 3.10 or 3.11: install one, or name it with make PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch .venv/ready
+
+test: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: .venv/ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: .venv/ready
+	$(BIN)/nfdist demo
+
+bench-attention: .venv/ready
+	$(BIN)/python benchmarks/attention.py
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache

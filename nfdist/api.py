@@ -1,0 +1,30 @@
+"""Where the public names of nfdist come from; the list of them is `nfdist.__all__`."""
+
+from nfdist.attention.attend import Attended as Attended
+from nfdist.attention.attend import attend as attend
+from nfdist.attention.attend import attend_to as attend_to
+from nfdist.attention.edges import edge_key_logs as edge_key_logs
+from nfdist.attention.edges import edge_log_likelihood as edge_log_likelihood
+from nfdist.attention.edges import edge_log_weights as edge_log_weights
+from nfdist.attention.kernel import Kernel as Kernel
+from nfdist.attention.kernel import KeyFeatures as KeyFeatures
+from nfdist.attention.summary import KeySummary as KeySummary
+from nfdist.attention.summary import summarize as summarize
+from nfdist.config import AttentionConfig as AttentionConfig
+from nfdist.config import Config as Config
+from nfdist.config import ModelConfig as ModelConfig
+from nfdist.config import RelationConfig as RelationConfig
+from nfdist.errors import CheckpointError as CheckpointError
+from nfdist.errors import ConfigError as ConfigError
+from nfdist.errors import NfdistError as NfdistError
+from nfdist.errors import PartitionError as PartitionError
+from nfdist.errors import WorldError as WorldError
+from nfdist.model.nodeformer import Draw as Draw
+from nfdist.model.nodeformer import NodeFormer as NodeFormer
+from nfdist.model.nodeformer import Output as Output
+from nfdist.model.relation import Relation as Relation
+from nfdist.model.relation import build_relations as build_relations
+from nfdist.model.task import Loss as Loss
+from nfdist.model.task import Task as Task
+from nfdist.sparse.adjacency import Adjacency as Adjacency
+from nfdist.sparse.knn import knn_graph as knn_graph

@@ -1,0 +1,153 @@
+"""What queries get from a summary: a softmax over random features, applied to each feature's mean value.
+
+    out_u = mean over draws k of  Σ_m softmax_m(log phi(q_u)_m + log_mass[k, m])  mean[k, m, :]
+
+This equals the ratio of sums of the definition: the feature's mass moves into the exponent, and the query's own
+normalizer is the softmax's.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdist.attention.chunks import Scratch, chunks, outer, sum_over_draws
+from nfdist.attention.kernel import Kernel
+from nfdist.attention.summary import KeySummary, smallest_factor, summarize
+from nfdist.errors import ConfigError
+
+
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    kernel: Kernel,
+    noise: Tensor | None = None,
+    *,
+    chunk_rows: int | None = None,
+) -> Tensor:
+    """Every query attends to every key, a head at a time: [n, h, c] from queries and keys [., h, d], values [., h, c].
+
+    Noise is [., h, k], one Gumbel(0, 1) variable for every key, head and draw; without it there is one draw of zeros.
+    """
+    if (
+        queries.ndim != 3
+        or queries.shape[1:] != keys.shape[1:]
+        or keys.shape[:2] != values.shape[:2]
+        or values.ndim != 3
+    ):
+        shapes = [list(tensor.shape) for tensor in (queries, keys, values)]
+        raise ConfigError(
+            f"queries, keys and values must be [nodes, heads, channels], got {', '.join(map(str, shapes))}"
+        )
+    heads = []
+    for head in range(queries.shape[1]):
+        only = slice(head, head + 1)
+        head_noise = None if noise is None else noise[:, only]
+        features = kernel.key_features(keys[:, only])
+        summary = summarize(features, values[:, head], kernel, head_noise, chunk_rows=chunk_rows)
+        attended = attend_to(kernel.query_features(queries[:, only]), summary, kernel, chunk_rows=chunk_rows)
+        heads.append(attended.outputs)
+    return torch.stack(heads, 1)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What queries got, [n, c], added up over the heads, and the log of each one's noise-free normalizer, [n, h]."""
+
+    outputs: Tensor
+    log_normalizers: Tensor
+
+
+def attend_to(features: Tensor, summary: KeySummary, kernel: Kernel, *, chunk_rows: int | None = None) -> Attended:
+    """What queries, by their features [n, h, m], get from the keys behind a summary (zeros if it is empty).
+
+    Differentiable in the features and the summary; neither pass holds anything of size [n, k, m].
+    """
+    summary = summary.for_queries(kernel)
+    log_mass, mean, quiet = summary.log_mass, summary.mean, summary.quiet_log_mass[:, None]
+    if features.ndim != 3 or features.shape[1:] != (log_mass.shape[0], log_mass.shape[2]):
+        raise ConfigError(
+            f"query features must be [nodes, {log_mass.shape[0]}, {log_mass.shape[2]}] for this summary, "
+            f"got {list(features.shape)}"
+        )
+    tilt = _tilt(log_mass.detach(), quiet.detach())[2]
+    if tilt.numel() == 0 or float(tilt.min()) > smallest_factor(tilt.dtype):
+        return Attended(*_AttendTo.apply(features, log_mass, mean, quiet, chunk_rows))
+    # The draws are too far apart to share an exponential: one at a time, each is exact at any scale.
+    alone = [
+        _AttendTo.apply(features, one, one_mean, one, chunk_rows)[0]
+        for one, one_mean in zip(log_mass.split(1, 1), mean.split(1, 1), strict=True)
+    ]
+    no_values = mean[:, :1, :, :0]
+    log_normalizers = _AttendTo.apply(features, quiet, no_values, quiet, chunk_rows)[1]
+    return Attended(torch.stack(alone).mean(0), log_normalizers)
+
+
+def _tilt(log_mass: Tensor, quiet: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log masses [h, k + 1, m] of all draws and of none, as top [h, m] + level [h, k + 1, 1] + log(tilt).
+
+    A constant of a draw, its level, cancels in its softmax; without it draws differ little, and a tilt is at most 1.
+    """
+    every = torch.cat([log_mass, quiet], 1)
+    level = every.amax(2, keepdim=True)
+    relative = every - level
+    top = relative.amax(1)
+    return top, level, relative.sub_(top[:, None]).exp_()
+
+
+class _AttendTo(torch.autograd.Function):
+    """The outputs, and the log normalizers without noise.
+
+    All draws share one exponential of the query, exp(log phi(q)_m + top_m - its peak), and weight it by their tilt.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, log_mass: Tensor, mean: Tensor, quiet: Tensor, chunk_rows: int | None
+    ) -> tuple[Tensor, Tensor]:
+        heads, draws, num_features, channels = mean.shape
+        top, level, tilt = _tilt(log_mass, quiet)
+        tilted = (mean * tilt[:, :-1, :, None]).flatten(0, 2).div_(draws)
+        outputs = features.new_empty(len(features), channels)
+        peaks, inverses = (features.new_empty(len(features), heads, width) for width in (1, draws + 1))
+        scratch = Scratch(features)
+        for rows in chunks(len(features), heads * draws * num_features, features.device, chunk_rows):
+            exponents = torch.add(features[rows], top, out=scratch.take("shared", *features[rows].shape))
+            peaks[rows] = exponents.amax(2, keepdim=True)
+            shared = exponents.sub_(peaks[rows]).exp_()
+            inverses[rows] = torch.bmm(shared.transpose(0, 1), tilt.mT).reciprocal_().transpose(0, 1)
+            torch.mm(outer(shared, inverses[rows, :, :-1], scratch), tilted, out=outputs[rows])
+        ctx.save_for_backward(features, peaks, inverses, top, tilt, tilted)
+        ctx.chunk_rows = chunk_rows
+        return outputs, (peaks + level[:, -1]).sub_(inverses[:, :, -1:].log())[:, :, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, grad_log_normalizers: Tensor) -> tuple[Tensor | None, ...]:
+        features, peaks, inverses, top, tilt, tilted = ctx.saved_tensors
+        heads, draws, num_features = tilt.shape[0], tilt.shape[1] - 1, tilt.shape[2]
+        grad_features = torch.empty_like(features)
+        shares, grad_tilted = torch.zeros_like(tilt), torch.zeros_like(tilted)
+        scratch = Scratch(features)
+        for rows in chunks(len(features), heads * draws * num_features, features.device, ctx.chunk_rows):
+            exponents = torch.add(features[rows], top, out=scratch.take("shared", *features[rows].shape))
+            shared = exponents.sub_(peaks[rows]).exp_()
+            weights = outer(shared, inverses[rows, :, :-1], scratch)
+            grad_tilted.addmm_(weights.t(), grad[rows])
+            pull = scratch.take("pull", *weights.shape)
+            pull = torch.mm(grad[rows], tilted.t(), out=pull).mul_(weights).view(-1, heads, draws, num_features)
+            # A softmax's gradient is its pull less its own share of the whole pull; the share is shared x tilt / sum.
+            # A log normalizer's gradient is its share.
+            whole = torch.cat([pull.sum(3), -grad_log_normalizers[rows, :, None]], 2).mul_(inverses[rows])
+            whole = whole.transpose(0, 1)
+            shares.baddbmm_(whole.mT, shared.transpose(0, 1))
+            chunk_grad = sum_over_draws(pull, grad_features[rows])
+            share = scratch.take("share", heads, len(chunk_grad), num_features)
+            chunk_grad.addcmul_(torch.bmm(whole, tilt, out=share).transpose(0, 1), shared, value=-1)
+        shares *= tilt
+        pulled = (tilted * grad_tilted).sum(1).view(heads, draws, num_features)
+        grad_mean = (grad_tilted.view(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
+        return grad_features, pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None

@@ -1,0 +1,144 @@
+"""Positive random features, kept as logarithms: the kernel that lets a summary stand for any number of keys.
+
+For a query or key x of `d` channels, scaled by d^(-1/4) / sqrt(temperature), and directions w_1..w_m:
+
+    log phi(x)_i = w_i.x - |x|^2 / 2 - log(m) / 2
+
+so that phi(q).phi(k) estimates exp(q.k / (temperature sqrt(d))) without bias.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdist.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class KeyFeatures:
+    """log phi [n, h, m] of keys, without epsilon; `peak` [h], the largest w.k, exists when epsilon is in use."""
+
+    logs: Tensor
+    peak: Tensor | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Random directions [m, d] at a temperature; `epsilon` is added to every feature, as published, when positive."""
+
+    directions: Tensor
+    temperature: float
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.directions.ndim != 2 or 0 in self.directions.shape:
+            raise ConfigError(
+                f"directions must be [features, channels], both positive, got {list(self.directions.shape)}"
+            )
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ConfigError(f"temperature must be positive and finite, got {self.temperature}")
+        if not (self.epsilon >= 0 and math.isfinite(self.epsilon)):
+            raise ConfigError(f"epsilon must be zero or positive, got {self.epsilon}")
+
+    @staticmethod
+    def draw(
+        num_features: int,
+        channels: int,
+        temperature: float,
+        generator: torch.Generator,
+        *,
+        epsilon: float = 0.0,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> "Kernel":
+        """Blocks of orthogonal directions with the norms of Gaussian ones, drawn on the CPU in float64."""
+        if num_features < 1 or channels < 1:
+            raise ConfigError(f"a kernel needs at least one feature and one channel, got {num_features} and {channels}")
+        blocks = -(-num_features // channels)
+        gaussian = torch.randn(blocks, channels, channels, generator=generator, dtype=torch.float64)
+        rotations, triangular = torch.linalg.qr(gaussian)
+        # LAPACK leaves the signs open; positive diagonals make the rotation unique, hence the same on every host.
+        rotations = rotations * triangular.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
+        norms = torch.randn(num_features, channels, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
+        directions = rotations.reshape(-1, channels)[:num_features] * norms
+        return Kernel(directions.to(device, dtype), temperature, epsilon)
+
+    @property
+    def num_features(self) -> int:
+        return self.directions.shape[0]
+
+    @property
+    def channels(self) -> int:
+        return self.directions.shape[1]
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """The directions with the scale of queries and keys in them."""
+        return self.directions.mul(self.channels**-0.25 / math.sqrt(self.temperature))
+
+    def query_features(self, queries: Tensor) -> Tensor:
+        """log phi [n, h, m] of queries [n, h, d], up to a constant a query, which cancels in every attention weight.
+
+        With epsilon in it the constant is fixed, as published, by the query's largest w.q.
+        """
+        self._check("queries", queries)
+        projected = queries @ self.scaled.t()
+        if self.epsilon == 0:
+            return projected
+        return self.add_epsilon(projected - self._log_norms(queries), projected.amax(2, keepdim=True))
+
+    def key_features(self, keys: Tensor) -> KeyFeatures:
+        """log phi of keys [n, h, d]."""
+        self._check("keys", keys)
+        logs: Tensor = _KeyLogs.apply(keys, self)
+        if self.epsilon == 0:
+            return KeyFeatures(logs, None)
+        lowest = keys.new_full((1, *logs.shape[1:]), torch.finfo(keys.dtype).min)  # the maximum of no keys
+        projected = torch.cat([keys.detach() @ self.scaled.t(), lowest])
+        return KeyFeatures(logs, projected.amax((0, 2)))
+
+    def key_logs(self, keys: Tensor, out: Tensor | None = None) -> Tensor:
+        """log phi [n, h, m] of keys [n, h, d], not recorded for differentiation; `key_features` is."""
+        return torch.matmul(keys, self.scaled.t(), out=out).sub_(self._log_norms(keys))
+
+    def key_logs_backward(self, keys: Tensor, grad: Tensor) -> Tensor:
+        """The gradient [n, h, d] of keys, given that [n, h, m] of their log phi."""
+        return (grad @ self.scaled).addcmul_(grad.sum(2, keepdim=True), keys, value=-2 * self._half_square)
+
+    def add_epsilon(self, logs: Tensor, peak: Tensor) -> Tensor:
+        """log(exp(logs - peak) + epsilon); the peak is a constant under differentiation."""
+        return torch.logaddexp(logs - peak.detach(), logs.new_tensor(math.log(self.epsilon)))
+
+    def _log_norms(self, inputs: Tensor) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(inputs, dim=2, keepdim=True)
+        return norms.square().mul(self._half_square).add(math.log(self.num_features) / 2)
+
+    @property
+    def _half_square(self) -> float:
+        return 0.5 / (self.temperature * math.sqrt(self.channels))
+
+    def _check(self, name: str, rows: Tensor) -> None:
+        if rows.ndim != 3 or rows.shape[2] != self.channels:
+            raise ConfigError(f"{name} must be [nodes, heads, {self.channels}], got {list(rows.shape)}")
+
+
+class _KeyLogs(torch.autograd.Function):
+    """Keeps nothing but the keys for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, keys: Tensor, kernel: Kernel) -> Tensor:
+        ctx.save_for_backward(keys)
+        ctx.kernel = kernel
+        return kernel.key_logs(keys)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (keys,) = ctx.saved_tensors
+        kernel: Kernel = ctx.kernel
+        return kernel.key_logs_backward(keys, grad), None

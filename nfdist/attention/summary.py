@@ -1,0 +1,204 @@
+"""KeySummary: all that a query needs to know of any set of keys and values, in a size that has no node axis.
+
+For every head h, noise draw k and random feature m it holds how much mass the feature has collected and the average
+value under that mass:
+
+    log_mass[h, k, m] = log Σ_v exp(g_vk / temperature) phi(k_v)_m
+    mean[h, k, m, :]  =     Σ_v exp(g_vk / temperature) phi(k_v)_m v_v / mass
+
+The mass is kept as its logarithm and divided out of the sums, so it is its own shift: no input overflows, and the mean
+of values never leaves their range. Summaries of two sets merge into the summary of their union.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdist.attention.chunks import Scratch, chunks, max_over_rows, outer, sum_over_draws
+from nfdist.attention.kernel import Kernel, KeyFeatures
+from nfdist.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class KeySummary:
+    """Log masses [h, k, m] and mean values [h, k, m, d] under noise, and the log masses [h, m] without noise.
+
+    With epsilon there is one row m more, of a feature that is 1 for every key, and `peak` [h] is the largest w.k.
+    """
+
+    log_mass: Tensor
+    mean: Tensor
+    quiet_log_mass: Tensor
+    peak: Tensor | None = None
+
+    @staticmethod
+    def empty(like: "KeySummary") -> "KeySummary":
+        """The summary of no keys: the identity of merge. Its log masses are the lowest finite number."""
+        lowest = torch.finfo(like.log_mass.dtype).min
+        return KeySummary(
+            torch.full_like(like.log_mass, lowest),
+            torch.zeros_like(like.mean),
+            torch.full_like(like.quiet_log_mass, lowest),
+            None if like.peak is None else torch.full_like(like.peak, lowest),
+        )
+
+    def merge(self, other: "KeySummary") -> "KeySummary":
+        """The summary of the union of two disjoint sets of keys."""
+        if self.mean.shape != other.mean.shape or (self.peak is None) != (other.peak is None):
+            raise ConfigError(
+                f"cannot merge summaries of shapes {list(self.mean.shape)} and {list(other.mean.shape)}: "
+                "they need the same heads, draws, features, channels and epsilon"
+            )
+        log_mass, mean = _merge(self.log_mass, self.mean, other.log_mass, other.mean)
+        quiet = torch.logaddexp(self.quiet_log_mass, other.quiet_log_mass)
+        peak = None if self.peak is None or other.peak is None else torch.maximum(self.peak, other.peak)
+        return KeySummary(log_mass, mean, quiet, peak)
+
+    def mapped(self, weight: Tensor, bias: Tensor) -> "KeySummary":
+        """The summary as if every value had been mapped by each head's weight [h, d', d] and bias [h, d'] before."""
+        mean = torch.einsum("hkmd,hed->hkme", self.mean, weight) + bias[:, None, None]
+        return KeySummary(self.log_mass, mean, self.quiet_log_mass, self.peak)
+
+    def for_queries(self, kernel: Kernel) -> "KeySummary":
+        """The summary of the features that queries meet: with epsilon, its own term joins every feature."""
+        if self.log_mass.shape[2] != kernel.num_features + (kernel.epsilon > 0):
+            raise ConfigError(
+                f"a summary of {self.log_mass.shape[2]} rows does not fit a kernel of {kernel.num_features} features "
+                f"and epsilon {kernel.epsilon}: summarize and attend need the same kernel"
+            )
+        if self.peak is None:
+            return self
+        log_epsilon = math.log(kernel.epsilon)
+        log_mass = self.log_mass[:, :, :-1] - self.peak[:, None, None]
+        constant = (self.log_mass[:, :, -1:] + log_epsilon).expand_as(log_mass)
+        log_mass, mean = _merge(log_mass, self.mean[:, :, :-1], constant, self.mean[:, :, -1:])
+        quiet = self.quiet_log_mass[:, :-1] - self.peak[:, None]
+        quiet = torch.logaddexp(quiet, self.quiet_log_mass[:, -1:] + log_epsilon)
+        return KeySummary(log_mass, mean, quiet, self.peak)
+
+
+def summarize(
+    features: KeyFeatures,
+    values: Tensor,
+    kernel: Kernel,
+    noise: Tensor | None = None,
+    *,
+    chunk_rows: int | None = None,
+) -> KeySummary:
+    """The summary of keys, by their features, and values [n, c] that the heads share, under noise [n, h, k] or none.
+
+    Differentiable in features and values; neither pass holds anything of size [n, k, m]. Without noise there is one
+    draw, of zeros.
+    """
+    logs = features.logs if kernel.epsilon == 0 else F.pad(features.logs, (0, 1))
+    if values.ndim != 2 or len(values) != len(logs):
+        raise ConfigError(f"values must be [nodes, channels] for {len(logs)} keys, got {list(values.shape)}")
+    if noise is None:
+        log_mass, mean, _, _ = _Summarize.apply(logs, values, None, 1.0, chunk_rows)
+        return KeySummary(log_mass, mean, log_mass[:, 0], features.peak)
+    if noise.ndim != 3 or noise.shape[:2] != logs.shape[:2] or noise.shape[2] == 0:
+        raise ConfigError(
+            f"noise must be [nodes, heads, draws] for keys of {list(logs.shape[:2])}, got {list(noise.shape)}"
+        )
+    log_mass, mean, quiet, top = _Summarize.apply(logs, values, noise, kernel.temperature, chunk_rows)
+    if len(logs) and float((log_mass - top[:, None]).detach().min().exp()) <= smallest_factor(logs.dtype):
+        # Some draw fell too far below the others to share their exponential: one at a time, each is exact.
+        draws = [_Summarize.apply(logs, values, one, kernel.temperature, chunk_rows) for one in noise.split(1, 2)]
+        log_mass, mean = (torch.cat([draw[i] for draw in draws], 1) for i in (0, 1))
+        quiet = draws[0][2]
+    return KeySummary(log_mass, mean, quiet, features.peak)
+
+
+def smallest_factor(dtype: torch.dtype) -> float:
+    """How small a factor may be that draws are told apart by: what it multiplies still has room above underflow."""
+    return float(torch.finfo(dtype).tiny ** 0.6)
+
+
+def _merge(log_mass: Tensor, mean: Tensor, other_log_mass: Tensor, other_mean: Tensor) -> tuple[Tensor, Tensor]:
+    top = torch.maximum(log_mass, other_log_mass).detach()
+    mine, theirs = (log_mass - top).exp(), (other_log_mass - top).exp()
+    both = mine + theirs
+    return top + both.log(), (mine / both)[..., None] * mean + (theirs / both)[..., None] * other_mean
+
+
+class _Summarize(torch.autograd.Function):
+    """Log masses, means, noise-free log masses, and the shift the masses were added up at.
+
+    All draws share one exponential of the keys, taken at each key's largest noise: weight[v, k, m] is
+    exp(log phi(k_v)_m + max_k g_vk - top_m) exp(g_vk - max_k g_vk). For one draw that is exact at any scale; for more,
+    the caller looks whether some draw fell so far below the shift that the product underflowed.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logs: Tensor, values: Tensor, noise: Tensor | None, temperature: float, chunk_rows: int | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        num_nodes, heads, num_features = logs.shape
+        draws = 1 if noise is None else noise.shape[2]
+        lowest = torch.finfo(logs.dtype).min
+        top, quiet = logs.new_full((2, heads, num_features), lowest)
+        mass = logs.new_zeros(heads, draws, num_features)
+        sums = logs.new_zeros(heads, draws, num_features, values.shape[1])
+        scratch = Scratch(logs)
+        for rows in chunks(num_nodes, heads * draws * num_features, logs.device, chunk_rows):
+            exponents, own = _share(logs[rows], noise, rows, temperature, scratch)
+            raised = torch.maximum(top, max_over_rows(exponents))
+            shared = exponents.sub_(raised).exp_()
+            kept = (top - raised).exp_()[:, None, :, None]
+            weights = outer(shared, own, scratch)
+            mass.mul_(kept[..., 0]).add_(torch.bmm(own.permute(1, 2, 0), shared.transpose(0, 1)))
+            sums.mul_(kept).view(-1, values.shape[1]).addmm_(weights.t(), values[rows])
+            top = raised
+            if noise is not None:
+                chunk_top = max_over_rows(logs[rows])
+                shared = torch.sub(logs[rows], chunk_top, out=shared).exp_()
+                quiet = torch.logaddexp(quiet, chunk_top + shared.sum(0).log_())
+        if num_nodes == 0:
+            mass += 1  # nothing was added: the log mass stays the lowest number and the mean 0
+        log_mass = top[:, None] + mass.log()
+        mean = sums / mass[..., None]
+        ctx.save_for_backward(logs, values, noise, log_mass, mean, quiet, top)
+        ctx.temperature, ctx.chunk_rows = temperature, chunk_rows
+        ctx.mark_non_differentiable(top)
+        return log_mass, mean, quiet, top
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_log_mass: Tensor, grad_mean: Tensor, grad_quiet: Tensor, _: Any) -> Any:
+        logs, values, noise, log_mass, mean, quiet, top = ctx.saved_tensors
+        heads, draws, num_features, _ = mean.shape
+        lift = (top[:, None] - log_mass).exp_()
+        grad_sums = (lift[..., None] * grad_mean).flatten(0, 2)
+        offset = lift * (grad_log_mass - (grad_mean * mean).sum(3))
+        grad_logs, grad_values = torch.empty_like(logs), torch.empty_like(values)
+        scratch = Scratch(logs)
+        for rows in chunks(len(logs), heads * draws * num_features, logs.device, ctx.chunk_rows):
+            exponents, own = _share(logs[rows], noise, rows, ctx.temperature, scratch)
+            shared = exponents.sub_(top).exp_()
+            weights = outer(shared, own, scratch)
+            torch.mm(weights, grad_sums, out=grad_values[rows])
+            pull = scratch.take("pull", *weights.shape)
+            torch.mm(values[rows], grad_sums.t(), out=pull).mul_(weights)
+            chunk_grad = sum_over_draws(pull.view(-1, heads, draws, num_features), grad_logs[rows])
+            by_offset = scratch.take("offset", heads, len(chunk_grad), num_features)
+            chunk_grad.addcmul_(torch.bmm(own.transpose(0, 1), offset, out=by_offset).transpose(0, 1), shared)
+            if noise is not None:
+                chunk_grad.addcmul_(torch.sub(logs[rows], quiet, out=shared).exp_(), grad_quiet)
+        return grad_logs, grad_values, None, None, None
+
+
+def _share(
+    logs: Tensor, noise: Tensor | None, rows: slice, temperature: float, scratch: Scratch
+) -> tuple[Tensor, Tensor]:
+    """The exponent [n, h, m] that all draws share, in a buffer, and each draw's own factor [n, h, k], at most 1."""
+    exponents = scratch.take("shared", *logs.shape)
+    if noise is None:
+        return exponents.copy_(logs), logs.new_ones(*logs.shape[:2], 1)
+    log_weights = noise[rows] / temperature
+    largest = log_weights.amax(2, keepdim=True)
+    return torch.add(logs, largest, out=exponents), log_weights.sub_(largest).exp_()

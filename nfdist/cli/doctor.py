@@ -1,0 +1,298 @@
+"""nfdist doctor: what this host has, and what will not work or will be slow on it, each with a remedy."""
+
+import argparse
+import contextlib
+import importlib
+import json
+import math
+import os
+import platform
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from nfdist import __version__
+from nfdist.errors import ConfigError
+
+REQUIRED = ("torch", "numpy", "scipy")
+# For every package the module that shows whether it works, and what is lost without it.
+PACKAGES = {
+    "torch": ("torch", "everything"),
+    "numpy": ("numpy", "everything"),
+    "scipy": ("scipy.sparse", "everything"),
+    "dgl": ("dgl", "METIS partitions and sparse products on the CPU"),
+    "ogb": (None, "data sets by their OGB names"),  # never imported here: that would ask a server for news
+    "pyarrow": ("pyarrow", "partitions and Parquet files"),
+    "scikit-learn": ("sklearn", "ROC-AUC and the digits data set"),
+    "safetensors": ("safetensors", "checkpoints"),
+    "prometheus-client": ("prometheus_client", "metrics"),
+    "rich": ("rich", "progress bars"),
+    "plotly": ("plotly", "reports"),
+}
+SMALL_SHARED_MEMORY_BYTES = 1 << 30  # containers get 64 MiB unless told otherwise
+FEW_OPEN_FILES = 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to repair: `kind` is "broken" for what will not work and "slow" for what will be slow."""
+
+    kind: str
+    problem: str
+    remedy: str
+
+
+@dataclass
+class Check:
+    """One look at the host; facts whose names end in `_bytes` are bytes, and None is a fact unknown or absent."""
+
+    title: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def broken(self, problem: str, remedy: str) -> None:
+        self.findings.append(Finding("broken", problem, remedy))
+
+    def slow(self, problem: str, remedy: str) -> None:
+        self.findings.append(Finding("slow", problem, remedy))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print everything as one line of JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr):  # a package that prints when imported must not spoil the JSON
+        checks, missing = examine()
+    findings = [finding for check in checks for finding in check.findings]
+    if options.json:
+        facts = {check.title: check.facts for check in checks}
+        print(json.dumps({"ready": not missing, **facts, "findings": [asdict(finding) for finding in findings]}))
+    else:
+        print("\n".join([*_fact_lines(checks), *_finding_lines(findings)]))
+    if missing:
+        raise ConfigError(f"cannot run without {', '.join(missing)}: pip install {' '.join(missing)}")
+    return 0
+
+
+def examine(host: Path = Path("/")) -> tuple[list[Check], list[str]]:
+    """Every check of this host, and the required packages that cannot be imported."""
+    packages, missing = check_packages()
+    torch = None if "torch" in missing else importlib.import_module("torch")
+    checks = [packages, check_processor(torch, host), check_memory(host), check_limits(host)]
+    if torch is not None:
+        checks += [check_devices(torch, host), check_backends(torch)]
+    return checks, missing
+
+
+def check_packages() -> tuple[Check, list[str]]:
+    """The version of every package, and the required ones that cannot be imported."""
+    check, missing = Check("packages"), []
+    check.facts = {"python": platform.python_version(), "nfdist": __version__}
+    for package, (module, purpose) in PACKAGES.items():
+        version = check.facts[package] = _version(package)
+        if module is None:
+            reason = None if version else "it is not installed"
+        else:
+            reason = _failure(_import_dgl if package == "dgl" else partial(importlib.import_module, module))
+        if package in REQUIRED and reason:
+            missing.append(package)
+        if package == "dgl":
+            judge_dgl(check, version, reason, sys.version_info[:2])
+        elif reason:
+            check.broken(f"{package} cannot be used ({reason}), which rules out {purpose}", f"pip install {package}")
+    return check, missing
+
+
+def judge_dgl(check: Check, version: str | None, reason: str | None, python: tuple[int, int]) -> None:
+    """Add what is wrong with DGL: its last release for any torch is 1.1.3, with wheels up to Python 3.11."""
+    remedy = "pip install dgl==1.1.3"
+    if python > (3, 11):
+        remedy = f"use Python 3.10 or 3.11: dgl 1.1.3 has no wheel for Python {python[0]}.{python[1]}"
+    if reason:
+        check.broken(f"dgl cannot be used ({reason}), which rules out {PACKAGES['dgl'][1]}", remedy)
+    elif version and not version.startswith("1.1."):
+        check.broken(f"dgl is {version}, not 1.1.3: from 2.0 on it works with a single build of torch", remedy)
+
+
+def check_devices(torch: Any, host: Path) -> Check:
+    """The CUDA devices."""
+    check = Check("devices", {"cuda": []})
+
+    def look() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch only warns of a driver that is too old, and then finds no device
+            for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+                device = torch.cuda.get_device_properties(index)
+                check.facts["cuda"].append({"name": device.name, "memory_bytes": device.total_memory})
+
+    reason = _failure(look)
+    if reason:
+        check.broken(
+            f"CUDA devices cannot be used ({reason})", "compare the driver shown by nvidia-smi with torch's CUDA"
+        )
+    elif not check.facts["cuda"]:
+        remedy = "fine for small graphs; for large ones use a host with a GPU, or several CPU hosts"
+        if (host / "dev/nvidia0").exists():
+            remedy = f"this host has an NVIDIA GPU: install a build of torch for it (this one is {torch.__version__})"
+        check.slow("torch finds no CUDA device: training runs on the CPU", remedy)
+    return check
+
+
+def check_backends(torch: Any) -> Check:
+    """What torch.distributed can talk through."""
+    check = Check("backends")
+    distributed = torch.distributed
+    for name in ("gloo", "nccl", "mpi"):
+        check.facts[name] = bool(distributed.is_available() and getattr(distributed, f"is_{name}_available")())
+    if not check.facts["gloo"]:
+        check.broken("torch lacks gloo: several workers cannot run on CPUs", "install a build of torch with gloo")
+    if torch.cuda.is_available() and not check.facts["nccl"]:
+        check.slow("torch lacks NCCL: GPU workers talk through gloo", "install a build of torch with NCCL")
+    return check
+
+
+def check_processor(torch: Any, host: Path) -> Check:
+    """The CPU, the cores this process may use, and the threads torch will start on them."""
+    models = [line for line in _read(host / "proc/cpuinfo").splitlines() if line.startswith("model name")]
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = _cgroup_cores(host)
+    usable = min(allowed, math.ceil(limit)) if limit else allowed
+    threads = torch.get_num_threads() if torch is not None else None
+    setting = os.environ.get("OMP_NUM_THREADS")
+    check = Check("processor")
+    check.facts = {
+        "model": models[0].partition(":")[2].strip() if models else platform.processor() or platform.machine(),
+        "cores_allowed": allowed,
+        "cores_cgroup_limit": limit,
+        "torch_threads": threads,
+        "OMP_NUM_THREADS": setting,
+    }
+    if setting == "1" and usable > 1:
+        remedy = f"export OMP_NUM_THREADS={usable}, or {usable} divided by the workers of this host"
+        check.slow(f"OMP_NUM_THREADS=1 lets a worker use one of {usable} cores", remedy)
+    elif threads and threads > usable:
+        check.slow(f"torch starts {threads} threads on {usable} usable cores", f"export OMP_NUM_THREADS={usable}")
+    return check
+
+
+def check_memory(host: Path) -> Check:
+    """The memory of the host, and what of it this process may use."""
+    lines = (line.split() for line in _read(host / "proc/meminfo").splitlines())
+    kibibytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
+    total, available = (
+        kibibytes[name] * 1024 if name in kibibytes else None for name in ("MemTotal:", "MemAvailable:")
+    )
+    texts = (
+        _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+        for folder in _cgroup_folders(host, "memory")
+    )
+    # "No limit" is the word max, or in version 1 a number beyond any memory.
+    limits = [int(text) for text in texts if text.isdigit() and (total is None or int(text) < total)]
+    facts = {"total_bytes": total, "available_bytes": available, "cgroup_limit_bytes": min(limits, default=None)}
+    return Check("memory", facts)
+
+
+def check_limits(host: Path) -> Check:
+    """Shared memory and open files."""
+    check = Check("limits", {"shared_memory_bytes": None})
+    with contextlib.suppress(OSError):
+        filesystem = os.statvfs(host / "dev/shm")
+        check.facts["shared_memory_bytes"] = shared = filesystem.f_blocks * filesystem.f_frsize
+        if shared < SMALL_SHARED_MEMORY_BYTES:
+            problem = f"/dev/shm holds {_readable('_bytes', shared)}: workers that share memory may die of a bus error"
+            check.broken(problem, "start the container with --shm-size=2g or --ipc=host")
+    soft, hard = (
+        None if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    check.facts |= {"open_files": soft, "open_files_at_most": hard}
+    if soft is not None and soft < FEW_OPEN_FILES:
+        problem = f"a process may open {soft} files: many parts or workers will fail with 'too many open files'"
+        check.broken(problem, "ulimit -n 4096 in the shell that starts nfdist")
+    return check
+
+
+def _fact_lines(checks: list[Check]) -> Iterator[str]:
+    for check in checks:
+        yield check.title
+        for name, value in check.facts.items():
+            yield f"  {name.removesuffix('_bytes'):<20} {_readable(name, value)}"
+        yield ""
+
+
+def _finding_lines(findings: list[Finding]) -> Iterator[str]:
+    for kind, heading in (("broken", "will not work"), ("slow", "will be slow")):
+        chosen = [finding for finding in findings if finding.kind == kind]
+        yield heading if chosen else f"{heading}: nothing"
+        for finding in chosen:
+            yield f"  - {finding.problem}"
+            yield f"    {finding.remedy}"
+
+
+def _readable(name: str, value: Any) -> str:
+    if value is None or value == []:
+        return "none" if value == [] else "-"
+    if isinstance(value, list):
+        return ", ".join(f"{device['name']} ({_readable('_bytes', device['memory_bytes'])})" for device in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value / (1 << 30):.2f} GiB" if name.endswith("_bytes") else str(value)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _failure(attempt: Callable[[], object]) -> str | None:
+    """Why an attempt fails, in one line, or None when it succeeds."""
+    try:
+        attempt()
+    except Exception as error:  # a broken package or driver can raise anything, and the doctor survives it
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return None
+
+
+def _import_dgl() -> None:
+    from nfdist.sparse import dgl_door
+
+    try:
+        dgl_door.dgl()
+    except ConfigError as error:
+        raise (error.__cause__ or error) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _cgroup_folders(host: Path, controller: str) -> Iterator[Path]:
+    """The folders whose limits bind this process: its cgroup and all above it, in cgroup versions 2 and 1."""
+    for line in _read(host / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = host / "sys/fs/cgroup" / (controller if controllers else "")
+        group = base / path.strip("/")
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(base))
+
+
+def _cgroup_cores(host: Path) -> float | None:
+    limits = []
+    for folder in _cgroup_folders(host, "cpu"):
+        version_1 = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
+        words = (_read(folder / "cpu.max") or version_1).split()
+        if len(words) == 2 and words[0].isdigit():
+            limits.append(int(words[0]) / int(words[1]))
+    return min(limits, default=None)

@@ -1,0 +1,102 @@
+"""The `nfdist` command.
+
+A command is a module nfdist/cli/<name>.py with `add_arguments(parser)` and `run(options) -> int`, and one line in
+COMMANDS. Only the module of the command that was asked for is imported, so that `nfdist --help` never waits for torch.
+
+Exit codes: 0 done, 2 a user's mistake (one line on stderr), 1 a bug (a traceback), 130 interrupted.
+"""
+
+import argparse
+import importlib
+import os
+import select
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from nfdist import __version__
+from nfdist.errors import ConfigError, NfdistError
+from nfdist.log import notice
+
+COMMANDS = {
+    "doctor": "which versions, devices, backends and limits this host has, and what will not work",
+    "demo": "train on a small set of real images, with and without a graph, in under two minutes",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; bugs are raised."""
+    code = 0
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout is not None:  # as it is when the command was started without one
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        # What stdout still holds would fail once more when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def entry() -> NoReturn:
+    """The installed script and `python -m nfdist`."""
+    sys.exit(main())
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong argument in one line, like every other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}: see {self.prog} --help")
+
+
+def _run(words: list[str]) -> int:
+    try:
+        options = _parse(words)
+        return int(options.run(options))
+    except SystemExit as finished:  # --help and --version
+        if finished.code:
+            raise
+        return 0
+    except NfdistError as error:
+        notice(str(error))
+        return 2
+    except KeyboardInterrupt:
+        notice("interrupted")
+        return 130
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = _Parser(prog="nfdist", description="NodeFormer for graphs that do not fit one worker.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"nfdist {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    # No option of the top level takes a value, so the first plain word is the command.
+    asked = next((word for word in words if not word.startswith("-")), None)
+    for name, purpose in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose, description=f"nfdist {name}: {purpose}.", allow_abbrev=False)
+        if name == asked:
+            module = _import_command(name)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser.parse_args(words)
+
+
+def _import_command(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"nfdist.cli.{name}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "nfdist").partition(".")[0]
+        if package == "nfdist":
+            raise
+        raise ConfigError(
+            f"{name} needs {package}, which is not installed: nfdist doctor lists what is missing"
+        ) from error
+
+
+def _reader_left() -> bool:
+    """Whether stdout is a pipe nobody reads, as after `| head`; a break of any other pipe is a bug."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))

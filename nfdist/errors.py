@@ -1,0 +1,30 @@
+"""Every mistake nfdist reports to its user.
+
+NfdistError
+├── ConfigError       a setting, an argument or a tensor that cannot be used
+├── PartitionError    a graph on disk that cannot be read or written
+├── WorldError        workers that disagree, or one that is missing
+└── CheckpointError   a run or checkpoint that cannot be used
+
+A message names the thing, its value and the next move; the command line prints it as one line and exits with 2.
+"""
+
+
+class NfdistError(Exception):
+    """A mistake the user can repair."""
+
+
+class ConfigError(NfdistError):
+    """A setting, an argument or a tensor that cannot be used."""
+
+
+class PartitionError(NfdistError):
+    """A graph on disk that cannot be read or written."""
+
+
+class WorldError(NfdistError):
+    """Workers that disagree, or one that is missing."""
+
+
+class CheckpointError(NfdistError):
+    """A run or checkpoint that cannot be used."""

@@ -1,0 +1,86 @@
+"""Relations: who hears from whom directly, over paths of up to a given order, and with what weight.
+
+Â_j: the pattern of (A + I)^j, each entry s -> t weighted 1 / sqrt(d_in(t) d_out(s))
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdist.sparse.adjacency import Adjacency
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One Â_j, in both directions, with the weight of every edge and their sum [n] at every target."""
+
+    adjacency: Adjacency
+    edge_weights: Tensor
+    reverse: Adjacency
+    reverse_weights: Tensor
+    total_weights: Tensor
+
+    @staticmethod
+    def build(pattern: Adjacency, normalize: bool = True, dtype: torch.dtype = torch.float32) -> "Relation":
+        weights = torch.ones(pattern.num_edges, dtype=dtype)
+        if normalize:
+            root_in, root_out = pattern.in_degrees.to(dtype).rsqrt(), pattern.out_degrees.to(dtype).rsqrt()
+            weights = root_in.index_select(0, pattern.targets) * root_out.index_select(0, pattern.sources)
+        reverse, positions = pattern.transposed()
+        totals = torch.zeros(pattern.num_nodes, dtype=dtype).index_add_(0, pattern.targets, weights)
+        return Relation(pattern, weights, reverse, weights[positions], totals)
+
+    def to(self, device: torch.device | str) -> "Relation":
+        adjacency, reverse = self.adjacency.to(device), self.reverse.to(device)
+        weights = (self.edge_weights, self.reverse_weights, self.total_weights)
+        edge_weights, reverse_weights, totals = (tensor.to(device) for tensor in weights)
+        return Relation(adjacency, edge_weights, reverse, reverse_weights, totals)
+
+
+def build_relations(
+    graph: Adjacency, order: int, normalize: bool = True, dtype: torch.dtype = torch.float32
+) -> list[Relation]:
+    """Â_1 .. Â_order of a whole graph: costly for order 2 and up, so build them once."""
+    return [Relation.build(graph.power(hop), normalize, dtype) for hop in range(1, order + 1)]
+
+
+def relate(
+    rows: Tensor, weights: Tensor, biases: Tensor, relations: Sequence[Relation], *, residual: bool = False
+) -> Tensor:
+    """Σ_j Â_j (rows weights[j]ᵀ + biases[j]), plus the rows themselves if residual: [n, c]; differentiable.
+
+    Rows are [n, d], weights [j, c, d] and biases [j, c], one a relation.
+    """
+    out: Tensor = _Relate.apply(rows, weights, biases, relations, residual)
+    return out
+
+
+class _Relate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weights: Tensor, biases: Tensor, relations: Sequence[Relation], residual: bool
+    ) -> Tensor:
+        ctx.save_for_backward(rows, weights)
+        ctx.relations, ctx.residual = relations, residual
+        totals = torch.stack([relation.total_weights for relation in relations], 1)
+        out = torch.addmm(rows, totals, biases) if residual else totals @ biases
+        for relation, weight in zip(relations, weights, strict=True):
+            out.addmm_(relation.adjacency.sum_in(rows, relation.edge_weights), weight.t())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weights = ctx.saved_tensors
+        grad_rows = grad.clone() if ctx.residual else torch.zeros_like(rows)
+        grad_weights = torch.empty_like(weights)
+        totals = torch.stack([relation.total_weights for relation in ctx.relations], 1)
+        for hop, relation in enumerate(ctx.relations):
+            returned = relation.reverse.sum_in(grad, relation.reverse_weights)
+            grad_rows.addmm_(returned, weights[hop])
+            torch.mm(returned.t(), rows, out=grad_weights[hop])  # gradᵀ Â rows, without keeping Â rows
+        return grad_rows, grad_weights, totals.t() @ grad, None, None

@@ -1,0 +1,64 @@
+"""Tasks: how many outputs a model has, and what its predictions cost.
+
+single   one class a node; cross-entropy
+binary   yes or no a node; two outputs, one-hot binary cross-entropy
+multi    several yes-or-no questions a node; binary cross-entropy
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfdist.errors import ConfigError
+
+KINDS = ("single", "binary", "multi")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A sum of losses and how many were added, so that the sums of several batches or ranks can be averaged."""
+
+    total: Tensor
+    count: int
+
+    @property
+    def mean(self) -> Tensor:
+        """The average loss; 0 where there was nothing to add."""
+        return self.total / max(self.count, 1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of task with its number of classes (single), 2 (binary) or the number of questions (multi)."""
+
+    kind: str
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"task must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.num_classes < 1 or (self.kind == "binary" and self.num_classes != 2):
+            raise ConfigError(f"a {self.kind} task cannot have {self.num_classes} classes")
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Loss:
+        """The supervised loss of labeled nodes: logits [n, outputs], labels [n] or, for multi, [n, questions]."""
+        self._check(logits, labels)
+        if self.kind == "single":
+            return Loss(F.cross_entropy(logits, labels.long(), reduction="sum"), len(labels))
+        targets = labels if self.kind == "multi" else F.one_hot(labels.long(), 2)
+        return Loss(
+            F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum"), targets.numel()
+        )
+
+    def _check(self, logits: Tensor, labels: Tensor) -> None:
+        wanted = (len(logits), self.num_classes) if self.kind == "multi" else (len(logits),)
+        if logits.ndim != 2 or logits.shape[1] != self.num_classes or labels.shape != wanted:
+            raise ConfigError(
+                f"a {self.kind} task of {self.num_classes} needs logits [n, {self.num_classes}] and labels "
+                f"{list(wanted)}, got {list(logits.shape)} and {list(labels.shape)}"
+            )
+        limit = 2 if self.kind == "multi" else self.num_classes
+        wrong = labels[~((labels >= 0) & (labels < limit))]
+        if len(wrong):
+            raise ConfigError(f"label {wrong[0].item()} is outside the {limit} classes 0 to {limit - 1}")

@@ -1,0 +1,113 @@
+"""Adjacency: which nodes send to which, as the in-edges of every node, and the sparse products over them.
+
+Built on the CPU, usable on any device: products are DGL's on the CPU and torch's elsewhere.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfdist.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """A 0/1 pattern: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t, each once, ascending."""
+
+    indptr: Tensor
+    sources: Tensor
+
+    @staticmethod
+    def from_edges(sources: Tensor, targets: Tensor, num_nodes: int) -> "Adjacency":
+        """The pattern of a list of edges sources[e] -> targets[e]; an edge listed twice counts once."""
+        if sources.shape != targets.shape or sources.ndim != 1:
+            raise ConfigError(f"edges must be two equal lists, got {list(sources.shape)} and {list(targets.shape)}")
+        for name, ends in (("source", sources), ("target", targets)):
+            outside = ends[(ends < 0) | (ends >= num_nodes)]
+            if len(outside):
+                raise ConfigError(f"an edge has {name} {int(outside[0])}, outside the {num_nodes} nodes of the graph")
+        ones = np.ones(len(sources), dtype=bool)
+        shape = (num_nodes, num_nodes)
+        return _from_scipy(scipy.sparse.csr_array((ones, (targets.numpy(), sources.numpy())), shape=shape))
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.sources)
+
+    @cached_property
+    def in_degrees(self) -> Tensor:
+        return self.indptr.diff().long()
+
+    @cached_property
+    def out_degrees(self) -> Tensor:
+        return torch.bincount(self.sources, minlength=self.num_nodes)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The target of every edge, in the order of `sources`."""
+        nodes = torch.arange(self.num_nodes, dtype=self.sources.dtype, device=self.sources.device)
+        return nodes.repeat_interleave(self.in_degrees, output_size=self.num_edges)
+
+    def symmetrized(self) -> "Adjacency":
+        """Every edge in both directions."""
+        matrix = self._scipy()
+        return _from_scipy(matrix + matrix.T)
+
+    def power(self, order: int, max_edges: int = 1 << 31) -> "Adjacency":
+        """The pattern of (A + I)^order: who reaches whom in at most `order` steps. Refused beyond `max_edges`."""
+        if order < 1:
+            raise ConfigError(f"a power of the adjacency needs an order of at least 1, got {order}")
+        step = self._scipy() + scipy.sparse.eye_array(self.num_nodes, dtype=bool, format="csr")
+        reached = step
+        for hop in range(2, order + 1):
+            # Each node of a row contributes its own row: before merging, the product has this many entries.
+            bound = int(np.diff(step.indptr)[reached.indices].sum(dtype=np.int64))
+            if bound > max_edges:
+                raise ConfigError(
+                    f"relation.order = {order} needs up to {bound:,} edges ({bound * 8 / 2**30:.1f} GiB) at hop {hop}, "
+                    f"more than the limit of {max_edges:,}: use a lower order"
+                )
+            reached = reached @ step
+        return _from_scipy(reached)
+
+    def transposed(self) -> tuple["Adjacency", Tensor]:
+        """Every edge turned around, and the position in this adjacency that each of its edges came from."""
+        positions = np.arange(self.num_edges, dtype=np.int64)
+        shape = (self.num_nodes, self.num_nodes)
+        turned = scipy.sparse.csr_array((positions, self.sources.numpy(), self.indptr.numpy()), shape=shape).tocsc()
+        adjacency = Adjacency(torch.from_numpy(turned.indptr), torch.from_numpy(turned.indices))
+        return adjacency, torch.from_numpy(turned.data)
+
+    def sum_in(self, rows: Tensor, edge_weights: Tensor) -> Tensor:
+        """Σ over in-edges of edge_weights[e] rows[source], [n, c]; not recorded for differentiation."""
+        return F.embedding_bag(
+            self.sources, rows, self.indptr, mode="sum", include_last_offset=True, per_sample_weights=edge_weights
+        )
+
+    def to(self, device: torch.device | str) -> "Adjacency":
+        return Adjacency(self.indptr.to(device), self.sources.to(device))
+
+    def _scipy(self) -> Any:
+        ones = np.ones(self.num_edges, dtype=bool)
+        shape = (self.num_nodes, self.num_nodes)
+        return scipy.sparse.csr_array((ones, self.sources.numpy(), self.indptr.numpy()), shape=shape)
+
+
+def _from_scipy(matrix: Any) -> Adjacency:
+    """Row t of the matrix holds the sources of t; int32 where it fits."""
+    matrix.sum_duplicates()
+    index_type = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
+    return Adjacency(
+        torch.from_numpy(matrix.indptr.astype(index_type, copy=False)),
+        torch.from_numpy(matrix.indices.astype(index_type, copy=False)),
+    )

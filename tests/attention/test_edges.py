@@ -1,0 +1,78 @@
+"""Edge weights are entries of the dense matrix, in values and gradients, for any shape of graph."""
+
+import pytest
+import torch
+
+from nfdist.attention.attend import attend_to
+from nfdist.attention.dense import dense_log_weights
+from nfdist.attention.edges import edge_key_logs, edge_log_likelihood, edge_log_weights
+from nfdist.attention.summary import summarize
+from nfdist.errors import ConfigError
+from nfdist.sparse.adjacency import Adjacency
+from tests.attention.drawing import Problem, draw
+from tests.comparing import assert_same, difference
+
+
+def features_of(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    queries, keys = problem.kernel.query_features(problem.queries), problem.kernel.key_features(problem.keys)
+    summary = summarize(keys, problem.values[:, 0], problem.kernel, problem.noise)
+    attended = attend_to(queries, summary, problem.kernel)
+    return queries, edge_key_logs(keys, summary, problem.kernel), attended.log_normalizers
+
+
+def random_graph(nodes: int, edges: int) -> Adjacency:
+    ends = torch.randint(nodes, (2, edges), generator=torch.Generator().manual_seed(2))
+    return Adjacency.from_edges(ends[0], ends[1], nodes)
+
+
+@pytest.mark.parametrize(
+    ("scale", "epsilon", "heads", "draws"),
+    [(1, 0, 1, 0), (1, 0, 4, 5), (30, 0, 2, 5), (1, 1e-6, 2, 0), (1, 1e-2, 2, 3)],
+)
+def test_edge_weights_equal_the_dense_ones(scale: float, epsilon: float, heads: int, draws: int) -> None:
+    problem = draw(heads=heads, draws=draws, scale=scale, epsilon=epsilon)
+    graph = random_graph(61, 300)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    features = features_of(problem)
+    dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
+    assert difference(edge_log_weights(*features, graph.indptr, graph.sources), dense) < 1e-10
+    total = edge_log_likelihood(*features, graph.indptr, graph.sources, weights)
+    assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)
+
+
+def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": 64 * 12})
+    problem = draw(nodes=200)
+    generator = torch.Generator().manual_seed(4)
+    sources = torch.cat([torch.arange(200), torch.randint(200, (500,), generator=generator)])
+    targets = torch.cat([torch.full((200,), 17), torch.randint(100, (500,), generator=generator)])
+    graph = Adjacency.from_edges(sources, targets, 200)
+    weights = torch.ones(graph.num_edges, dtype=torch.float64)
+    features = features_of(problem)
+    dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
+    total = edge_log_likelihood(*features, graph.indptr, graph.sources, weights)
+    assert_same(total, dense.sum(), [problem.queries, problem.keys], 1e-10)
+    assert difference(edge_log_weights(*features, graph.indptr, graph.sources), dense) < 1e-10
+
+
+def test_a_graph_without_edges_has_likelihood_zero() -> None:
+    problem = draw(nodes=4)
+    nowhere = torch.zeros(0, dtype=torch.int32)
+    arguments = (*features_of(problem), torch.zeros(5, dtype=torch.int32), nowhere)
+    total = edge_log_likelihood(*arguments, torch.zeros(0, dtype=torch.float64))
+    assert total == 0
+    assert all((gradient == 0).all() for gradient in torch.autograd.grad(total, [problem.queries, problem.keys]))
+    assert edge_log_weights(*arguments).shape == (0, 1)
+
+
+def test_edges_out_of_range_are_named() -> None:
+    features = features_of(draw(nodes=4))
+    indptr = torch.tensor([0, 1, 1, 1, 1])
+    with pytest.raises(ConfigError, match="source 9, outside the 4 nodes"):
+        edge_log_weights(*features, indptr, torch.tensor([9]))
+    with pytest.raises(ConfigError, match="source -1, outside the 4 nodes"):
+        edge_log_weights(*features, indptr, torch.tensor([-1]))
+    with pytest.raises(ConfigError, match="0 to the 2 edges"):
+        edge_log_weights(*features, indptr, torch.tensor([1, 2]))
+    with pytest.raises(ConfigError, match=r"edge_weights must be \[1\]"):
+        edge_log_likelihood(*features, indptr, torch.tensor([1]), torch.ones(2))

@@ -1,0 +1,234 @@
+"""The doctor reports whatever is wrong with a host, and is never itself the casualty."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from nfdist.cli import doctor
+from nfdist.cli.doctor import Check, Finding
+from nfdist.cli.main import main
+from nfdist.errors import ConfigError
+from nfdist.sparse import dgl_door
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def fake_torch(**cuda: Any) -> SimpleNamespace:
+    cuda = {"is_available": lambda: False, "device_count": lambda: 0, **cuda}
+    return SimpleNamespace(__version__="2.13.0+cpu", cuda=SimpleNamespace(**cuda), get_num_threads=lambda: 8)
+
+
+def only(check: Check, kind: str) -> Finding:
+    assert [finding.kind for finding in check.findings] == [kind]
+    return check.findings[0]
+
+
+def test_json_is_one_line_and_complete() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nfdist", "doctor", "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    report = json.loads(done.stdout)
+    assert report["ready"] is True
+    assert {"python", "nfdist", *doctor.PACKAGES} == set(report["packages"])
+    assert {"gloo", "nccl", "mpi"} == set(report["backends"])
+    assert report["processor"]["torch_threads"] >= 1
+    assert report["memory"]["total_bytes"] >= report["memory"]["available_bytes"] > 0
+    for finding in report["findings"]:
+        assert set(finding) == {"kind", "problem", "remedy"}
+
+
+def test_broken_dgl_is_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> NoReturn:
+        try:
+            raise OSError("libgraphbolt.so:\ncannot open")
+        except OSError as error:
+            raise ConfigError("DGL cannot be imported") from error
+
+    monkeypatch.setattr(dgl_door, "dgl", broken)
+    monkeypatch.setattr(doctor, "PACKAGES", {name: doctor.PACKAGES[name] for name in (*doctor.REQUIRED, "dgl")})
+    assert main(["doctor"]) == 0
+    captured = capsys.readouterr()
+    assert "dgl cannot be used (OSError: libgraphbolt.so: cannot open)" in captured.out
+    assert "pip install dgl==1.1.3" in captured.out or "use Python 3.10 or 3.11" in captured.out
+    assert captured.err == ""
+
+
+def test_missing_required_package_is_one_line_and_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(doctor, "PACKAGES", {name: doctor.PACKAGES[name] for name in doctor.REQUIRED})
+    assert main(["doctor", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "nfdist: cannot run without torch: pip install torch\n"
+    report = json.loads(captured.out)
+    assert report["ready"] is False
+    assert "torch cannot be used" in report["findings"][0]["problem"]
+
+
+def test_optional_package_that_raises_anything_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nfdist_test_broken.py").write_text("print('hello'); raise ValueError('numpy.dtype size changed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor, "PACKAGES", {"safetensors": ("nfdist_test_broken", "checkpoints")})
+    check, missing = doctor.check_packages()
+    finding = only(check, "broken")
+    assert (
+        finding.problem
+        == "safetensors cannot be used (ValueError: numpy.dtype size changed), which rules out checkpoints"
+    )
+    assert missing == []
+
+
+def test_ogb_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    monkeypatch.setattr(doctor, "PACKAGES", {"ogb": doctor.PACKAGES["ogb"]})
+    monkeypatch.setattr(doctor, "_version", lambda package: "1.3.6")
+    assert doctor.check_packages()[0].findings == []
+    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    assert "ogb cannot be used" in only(doctor.check_packages()[0], "broken").problem
+
+
+@pytest.mark.parametrize(
+    ("version", "reason", "python", "problem", "remedy"),
+    [
+        (None, "not installed", (3, 11), "not installed", "pip install dgl==1.1.3"),
+        (None, "not installed", (3, 12), "not installed", "use Python 3.10 or 3.11"),
+        ("2.1.0", "no graphbolt", (3, 11), "no graphbolt", "pip install dgl==1.1.3"),
+        ("2.1.0", None, (3, 11), "dgl is 2.1.0, not 1.1.3", "pip install dgl==1.1.3"),
+    ],
+)
+def test_dgl_of_the_wrong_kind(
+    version: str | None, reason: str | None, python: tuple[int, int], problem: str, remedy: str
+) -> None:
+    check = Check("packages")
+    doctor.judge_dgl(check, version, reason, python)
+    finding = only(check, "broken")
+    assert problem in finding.problem
+    assert remedy in finding.remedy
+
+
+def test_right_dgl_is_no_finding() -> None:
+    check = Check("packages")
+    doctor.judge_dgl(check, "1.1.3", None, (3, 11))
+    assert check.findings == []
+
+
+def test_cuda_devices_are_listed_with_their_memory(tmp_path: Path) -> None:
+    device = SimpleNamespace(name="H100", total_memory=80 << 30)
+    torch = fake_torch(is_available=lambda: True, device_count=lambda: 2, get_device_properties=lambda index: device)
+    check = doctor.check_devices(torch, tmp_path)
+    assert check.facts["cuda"] == [{"name": "H100", "memory_bytes": 80 << 30}] * 2
+    assert check.findings == []
+    assert "H100 (80.00 GiB), H100 (80.00 GiB)" in "\n".join(doctor._fact_lines([check]))
+
+
+def test_host_without_cuda_is_slow_and_a_gpu_torch_cannot_see_is_named(tmp_path: Path) -> None:
+    assert "small graphs" in only(doctor.check_devices(fake_torch(), tmp_path), "slow").remedy
+    write(tmp_path / "dev/nvidia0", "")
+    assert "2.13.0+cpu" in only(doctor.check_devices(fake_torch(), tmp_path), "slow").remedy
+
+
+def test_what_torch_warns_of_is_a_finding(tmp_path: Path) -> None:
+    def is_available() -> bool:
+        warnings.warn("The NVIDIA driver on your system is too old", stacklevel=1)
+        return False
+
+    finding = only(doctor.check_devices(fake_torch(is_available=is_available), tmp_path), "broken")
+    assert "driver on your system is too old" in finding.problem
+
+
+def test_missing_backends_are_findings() -> None:
+    torch = fake_torch(is_available=lambda: True)
+    torch.distributed = SimpleNamespace(is_available=lambda: False)
+    check = doctor.check_backends(torch)
+    assert check.facts == {"gloo": False, "nccl": False, "mpi": False}
+    assert [finding.kind for finding in check.findings] == ["broken", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "cores", "problem"),
+    [("1", 4, "one of 4 cores"), ("8", 4, "8 threads on 4 usable cores"), (None, 8, None), ("1", 1, "8 threads on 1")],
+)
+def test_threads_that_do_not_fit_the_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str | None, cores: int, problem: str | None
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    check = doctor.check_processor(fake_torch(), tmp_path)
+    if problem is None:
+        assert check.findings == []
+    else:
+        assert problem in only(check, "slow").problem
+
+
+@pytest.mark.parametrize(
+    ("group", "files"),
+    [
+        ("0::/job/step", {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000", "job/memory.max": "1024"}),
+        (
+            "3:cpu,cpuacct:/job\n4:memory:/elsewhere",
+            {
+                "cpu/job/cpu.cfs_quota_us": "150000",
+                "cpu/job/cpu.cfs_period_us": "100000",
+                "cpu/cpu.cfs_quota_us": "-1",
+                "cpu/cpu.cfs_period_us": "100000",
+                "memory/memory.limit_in_bytes": "1024",
+            },
+        ),
+    ],
+)
+def test_limits_of_both_cgroup_versions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, group: str, files: dict[str, str]
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    write(tmp_path / "proc/self/cgroup", group + "\n")
+    write(tmp_path / "proc/meminfo", "MemTotal:  4 kB\nMemAvailable: 2 kB\n")
+    write(tmp_path / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Slow: CPU\n")
+    for name, text in files.items():
+        write(tmp_path / "sys/fs/cgroup" / name, text + "\n")
+    processor = doctor.check_processor(fake_torch(), tmp_path)
+    assert processor.facts["cores_cgroup_limit"] == 1.5
+    assert processor.facts["model"] == "Slow: CPU"
+    assert "8 threads on 2 usable cores" in only(processor, "slow").problem
+    memory = doctor.check_memory(tmp_path).facts
+    assert memory == {"total_bytes": 4096, "available_bytes": 2048, "cgroup_limit_bytes": 1024}
+
+
+def test_memory_without_limit_or_without_any_answer(tmp_path: Path) -> None:
+    assert set(doctor.check_memory(tmp_path).facts.values()) == {None}
+    write(tmp_path / "proc/meminfo", "MemTotal:  4 kB\n")
+    write(tmp_path / "proc/self/cgroup", "4:memory:/\n")
+    write(tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    assert doctor.check_memory(tmp_path).facts["cgroup_limit_bytes"] is None
+
+
+def test_small_shared_memory_and_few_open_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_blocks=16384, f_frsize=4096))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, resource.RLIM_INFINITY))
+    check = doctor.check_limits(tmp_path)
+    assert check.facts == {"shared_memory_bytes": 64 << 20, "open_files": 256, "open_files_at_most": None}
+    shared, files = check.findings
+    assert "/dev/shm holds 0.06 GiB" in shared.problem
+    assert "256 files" in files.problem
+    assert "ulimit -n" in files.remedy
+
+
+def test_report_says_what_will_not_work_and_the_remedy() -> None:
+    lines = list(doctor._finding_lines([Finding("broken", "no wheel", "another Python")]))
+    assert lines == ["will not work", "  - no wheel", "    another Python", "will be slow: nothing"]

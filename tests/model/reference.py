@@ -1,0 +1,59 @@
+"""NodeFormer written to be read: dense attention, dense relations, values and heads spelled out; the tests' oracle."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfdist import seeds
+from nfdist.attention.dense import dense_attend, dense_log_weights
+from nfdist.model.nodeformer import Draw, NodeFormer
+from nfdist.sparse.adjacency import Adjacency
+
+
+def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Logits, and Σ over layers, edges and heads of log pi / in-degree."""
+    hidden = finish(model, model.input(features), 0, draw, True)
+    states, likelihood = [hidden], features.new_zeros(())
+    reach = adjacency_matrix(graph, features.dtype)
+    for index, layer in enumerate(model.layers, start=1):
+        kernel, noise = model._randomness(draw, index, features)
+        shape = (len(features), model.model.heads, model.model.channels)
+        queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))
+        heard = dense_attend(queries, keys, values, kernel, noise)
+        for hop in range(model.relation.order):
+            gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
+            relation = weighted(torch.linalg.matrix_power(reach, hop + 1), model.relation.normalize)
+            heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)
+        if model.relation.order:
+            log_weights = dense_log_weights(queries, keys, kernel)[:, 0]
+            edges = (reach > 0).to(features.dtype)
+            likelihood = likelihood + (log_weights * edges / edges.sum(1, keepdim=True)).sum()
+        joined = layer.output(heard.flatten(1))
+        joined = joined + hidden if model.model.residual else joined
+        hidden = finish(model, joined, index, draw, model.model.activation == "elu")
+        states.append(hidden)
+    return model.output(torch.cat(states, 1) if model.model.jumping_knowledge else hidden), likelihood
+
+
+def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:
+    """A + I with the target as its row."""
+    matrix = torch.eye(graph.num_nodes, dtype=dtype)
+    matrix[graph.targets.long(), graph.sources.long()] = 1
+    return matrix
+
+
+def weighted(paths: Tensor, normalize: bool) -> Tensor:
+    pattern = (paths > 0).to(paths.dtype)
+    if not normalize:
+        return pattern
+    return pattern / (pattern.sum(1, keepdim=True) * pattern.sum(0, keepdim=True)).sqrt()
+
+
+def finish(model: NodeFormer, rows: Tensor, index: int, draw: Draw, elu: bool) -> Tensor:
+    rows = model.norms[index](rows) if len(model.norms) else rows
+    rows = F.elu(rows) if elu else rows
+    if model.training and model.model.dropout > 0:
+        key = seeds.derive(draw.seed, "dropout", draw.step, index)
+        keep, scale = seeds.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
+        rows = rows * keep * scale
+    return rows

@@ -1,0 +1,169 @@
+"""The model equals its dense definition with every option, in outputs and in the gradient of every parameter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nfdist import seeds
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.errors import ConfigError
+from nfdist.model.nodeformer import Draw, NodeFormer
+from nfdist.model.relation import build_relations
+from nfdist.sparse.adjacency import Adjacency
+from tests.comparing import assert_same, difference
+from tests.model.reference import dense_forward
+
+NODES, FEATURES, OUTPUTS = 43, 9, 5
+MODEL = ModelConfig(layers=2, channels=8, heads=2, random_features=12)
+ATTENTION = AttentionConfig(noise_draws=3)
+RELATION = RelationConfig(order=2)
+
+GRAPH_ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
+GRAPH = Adjacency.from_edges(GRAPH_ENDS[0], GRAPH_ENDS[1], NODES)
+
+OPTIONS = {
+    "defaults": (MODEL, ATTENTION, RELATION),
+    "one head, one layer": (replace(MODEL, heads=1, layers=1), ATTENTION, RELATION),
+    "paper's large graphs": (
+        replace(MODEL, layers=3, heads=1, activation="elu", jumping_knowledge=True),
+        ATTENTION,
+        RelationConfig(order=1, gate="identity"),
+    ),
+    "no norm, no residual": (replace(MODEL, norm="none", residual=False), ATTENTION, RELATION),
+    "dropout": (replace(MODEL, dropout=0.5), ATTENTION, RELATION),
+    "dropout without ELU and norm": (replace(MODEL, dropout=0.3, norm="none"), ATTENTION, RELATION),
+    "no graph": (MODEL, ATTENTION, RelationConfig(order=0)),
+    "no graph, no residual": (replace(MODEL, residual=False), ATTENTION, RelationConfig(order=0)),
+    "order 3, unnormalized": (MODEL, ATTENTION, RelationConfig(order=3, normalize=False)),
+    "softmax at 1.0": (MODEL, AttentionConfig(kind="softmax", temperature=1.0), RELATION),
+    "softmax at 0.25": (MODEL, AttentionConfig(kind="softmax"), RELATION),
+    "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
+}
+
+
+def build(options: str) -> NodeFormer:
+    model, attention, relation = OPTIONS[options]
+    net = NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3).double()
+    with torch.no_grad():  # gates start equal and biases of norms at 0: make every parameter matter
+        for index, parameter in enumerate(net.parameters()):
+            parameter += 0.1 * torch.randn(
+                parameter.shape, generator=seeds.generator(index, "jitter"), dtype=torch.float64
+            )
+    return net
+
+
+def inputs() -> tuple[torch.Tensor, Draw]:
+    features = torch.randn(NODES, FEATURES, generator=seeds.generator(1, "features"), dtype=torch.float64)
+    return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
+
+
+def relations_of(net: NodeFormer) -> list:
+    order, normalize = net.relation.order, net.relation.normalize
+    return build_relations(GRAPH, order, normalize, torch.float64) if order else []
+
+
+@pytest.mark.parametrize("chunk_elements", [1 << 20, 64])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_model_equals_its_dense_definition(
+    options: str, training: bool, chunk_elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": chunk_elements})
+    net = build(options).train(training)
+    features, draw = inputs()
+    scale = 0.5 if net.relation.order else 0.0
+    output = net(features, relations_of(net), draw, edge_scale=scale)
+    logits, likelihood = dense_forward(net, features, GRAPH, draw)
+    if output.edge_log_likelihood is not None:
+        assert_same(output.edge_log_likelihood, scale * likelihood, used(net, likelihood), 1e-9)
+    assert_same(output.logits, logits, used(net, logits), 1e-9)
+
+
+def used(net: NodeFormer, output: torch.Tensor) -> list[torch.Tensor]:
+    parameters = [parameter for parameter in net.parameters() if parameter.numel()]
+    reached = torch.autograd.grad(output.sum(), parameters, retain_graph=True, allow_unused=True)
+    return [parameter for parameter, gradient in zip(parameters, reached, strict=True) if gradient is not None]
+
+
+def test_float32_stays_close_to_float64() -> None:
+    net = build("defaults")
+    features, draw = inputs()
+    exact = net(features, relations_of(net), draw).logits
+    relations = build_relations(GRAPH, 2)
+    assert difference(net.float()(features.float(), relations, draw).logits.double(), exact) < 1e-4
+
+
+def test_every_node_keeps_its_noise_and_dropout_when_the_rows_are_shuffled() -> None:
+    net = build("dropout")
+    features, draw = inputs()
+    order = torch.randperm(NODES, generator=seeds.generator(5, "order"))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(NODES)
+    shuffled = Adjacency.from_edges(place[GRAPH.sources.long()], place[GRAPH.targets.long()], NODES)
+    plain = net(features, relations_of(net), draw).logits
+    again = net(
+        features[order], build_relations(shuffled, 2, dtype=torch.float64), Draw(4, 17, draw.node_ids[order])
+    ).logits
+    assert difference(again, plain[order]) < 1e-12
+
+
+def test_evaluation_depends_on_the_seed_but_not_on_the_step() -> None:
+    net = build("dropout").eval()
+    features, draw = inputs()
+    first = net(features, relations_of(net), draw).logits
+    assert torch.equal(first, net(features, relations_of(net), replace(draw, step=99)).logits)
+    assert not torch.equal(first, net(features, relations_of(net), replace(draw, seed=5)).logits)
+    net.train()
+    assert not torch.equal(
+        net(features, relations_of(net), draw).logits, net(features, relations_of(net), replace(draw, step=99)).logits
+    )
+
+
+def test_evaluation_has_a_temperature_of_its_own_only_when_asked() -> None:
+    features, draw = inputs()
+    plain = build("defaults").eval()
+    relations = relations_of(plain)
+    same, other = (
+        NodeFormer(FEATURES, OUTPUTS, MODEL, replace(ATTENTION, eval_temperature=value), RELATION).double().eval()
+        for value in (0.25, 1.0)
+    )
+    for net in (same, other):
+        net.load_state_dict(plain.state_dict())
+    wanted = plain(features, relations, draw).logits
+    assert torch.equal(same(features, relations, draw).logits, wanted)
+    assert not torch.equal(other(features, relations, draw).logits, wanted)
+
+
+def test_weights_are_a_function_of_the_seed_and_the_global_state_is_untouched() -> None:
+    state = torch.random.get_rng_state()
+    one, again, other = (NodeFormer(FEATURES, OUTPUTS, MODEL, seed=seed) for seed in (1, 1, 2))
+    features, draw = inputs()
+    net = build("dropout")
+    net(features, relations_of(net), draw, edge_scale=1.0).logits.sum().backward()
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(one.input.weight, other.input.weight)
+
+
+def test_bad_input_is_named() -> None:
+    net = build("defaults")
+    features, draw = inputs()
+    relations = relations_of(net)
+    with pytest.raises(ConfigError, match=r"features must be \[nodes, 9\], got \[43, 8\]"):
+        net(features[:, :8], relations, draw)
+    with pytest.raises(ConfigError, match=r"relation\.order is 2, got 1 relations"):
+        net(features, relations[:1], draw)
+    with pytest.raises(ConfigError, match=r"node_ids must be \[43\]"):
+        net(features, relations, replace(draw, node_ids=draw.node_ids[1:]))
+    broken = features.clone()
+    broken[[7, 30], 2] = torch.tensor([float("nan"), float("inf")], dtype=torch.float64)
+    with pytest.raises(ConfigError, match="features of 2 nodes are NaN or infinite, first at row 7"):
+        net(broken, relations, draw)
+    with pytest.raises(ConfigError, match="relation 1 has 43 nodes, features have 42"):
+        net(features[1:], relations, replace(draw, node_ids=draw.node_ids[1:]))
+    no_graph = build("no graph")
+    with pytest.raises(ConfigError, match="edge loss needs a graph"):
+        no_graph(features, [], draw, edge_scale=1.0)
+    with pytest.raises(ConfigError, match="needs input features and outputs, got 0 and 5"):
+        NodeFormer(0, 5)

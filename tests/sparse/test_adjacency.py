@@ -1,0 +1,97 @@
+"""Adjacency against dense matrices."""
+
+import pytest
+import torch
+
+from nfdist import seeds
+from nfdist.errors import ConfigError
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.knn import knn_graph
+
+
+def random_graph(nodes: int = 25, edges: int = 60) -> tuple[Adjacency, torch.Tensor]:
+    """A graph with duplicates and self-loops, and its 0/1 matrix with the target as row."""
+    ends = torch.randint(nodes, (2, edges), generator=seeds.generator(nodes, "ends"))
+    matrix = torch.zeros(nodes, nodes, dtype=torch.float64)
+    matrix[ends[1], ends[0]] = 1
+    return Adjacency.from_edges(ends[0], ends[1], nodes), matrix
+
+
+def matrix_of(graph: Adjacency) -> torch.Tensor:
+    matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+    matrix.index_put_(
+        (graph.targets.long(), graph.sources.long()), torch.ones(graph.num_edges, dtype=torch.float64), True
+    )
+    return matrix
+
+
+def test_edges_listed_twice_count_once_and_degrees_are_those_of_the_pattern() -> None:
+    graph, matrix = random_graph()
+    assert torch.equal(matrix_of(graph), matrix)
+    assert torch.equal(graph.in_degrees, matrix.sum(1).long())
+    assert torch.equal(graph.out_degrees, matrix.sum(0).long())
+    assert graph.sources.dtype == torch.int32
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_powers_are_the_patterns_of_dense_powers(order: int) -> None:
+    graph, matrix = random_graph()
+    dense = torch.linalg.matrix_power(matrix + torch.eye(25, dtype=torch.float64), order)
+    assert torch.equal(matrix_of(graph.power(order)), (dense > 0).double())
+
+
+def test_a_power_that_is_too_large_is_refused_with_an_estimate() -> None:
+    graph, _ = random_graph()
+    with pytest.raises(ConfigError, match=r"relation.order = 3 needs up to \d+ edges .* limit of 100"):
+        graph.power(3, max_edges=100)
+    with pytest.raises(ConfigError, match="at least 1, got 0"):
+        graph.power(0)
+
+
+def test_transposing_turns_every_edge_around_and_remembers_where_it_was() -> None:
+    graph, matrix = random_graph()
+    turned, positions = graph.transposed()
+    assert torch.equal(matrix_of(turned), matrix.t())
+    assert torch.equal(graph.targets[positions], turned.sources)
+    assert torch.equal(graph.sources[positions], turned.targets)
+
+
+def test_symmetrizing_keeps_one_edge_each_way() -> None:
+    graph, matrix = random_graph()
+    assert torch.equal(matrix_of(graph.symmetrized()), ((matrix + matrix.t()) > 0).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weighted_sums_over_in_edges_equal_the_dense_product(dtype: torch.dtype) -> None:
+    graph, _ = random_graph()
+    rows = torch.randn(25, 6, generator=seeds.generator(1, "rows"), dtype=dtype)
+    weights = torch.rand(graph.num_edges, generator=seeds.generator(2, "weights"), dtype=dtype)
+    dense = torch.zeros(25, 25, dtype=dtype).index_put((graph.targets.long(), graph.sources.long()), weights)
+    assert torch.allclose(graph.sum_in(rows, weights), dense @ rows, atol=1e-6)
+
+
+def test_a_graph_without_edges_and_a_graph_without_nodes() -> None:
+    nothing = torch.zeros(0, dtype=torch.long)
+    graph = Adjacency.from_edges(nothing, nothing, 3)
+    assert graph.num_edges == 0
+    assert torch.equal(graph.sum_in(torch.ones(3, 2), torch.zeros(0)), torch.zeros(3, 2))
+    assert graph.power(2).num_edges == 3
+    assert Adjacency.from_edges(nothing, nothing, 0).num_nodes == 0
+
+
+def test_edges_out_of_range_are_named() -> None:
+    with pytest.raises(ConfigError, match="source 5, outside the 5 nodes"):
+        Adjacency.from_edges(torch.tensor([0, 5]), torch.tensor([0, 1]), 5)
+    with pytest.raises(ConfigError, match="target -2, outside the 5 nodes"):
+        Adjacency.from_edges(torch.tensor([0, 1]), torch.tensor([-2, 1]), 5)
+    with pytest.raises(ConfigError, match="two equal lists"):
+        Adjacency.from_edges(torch.tensor([0, 1]), torch.tensor([1]), 5)
+
+
+def test_knn_graphs_hold_the_node_itself_and_run_both_ways() -> None:
+    points = torch.tensor([[0.0], [1.0], [1.5], [10.0]])
+    matrix = matrix_of(knn_graph(points, 2))
+    assert torch.equal(matrix, matrix.t())
+    assert torch.equal(matrix, torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]).double())
+    with pytest.raises(ConfigError, match="k between 1 and that, got 5"):
+        knn_graph(points, 5)

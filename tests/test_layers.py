@@ -1,0 +1,68 @@
+"""Imports point down only. The picture below is the law; a module that is missing from it fails."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+LAYERS = """
+cli api
+model
+attention sparse.knn
+sparse settings
+config seeds log
+errors
+"""
+
+PACKAGE = Path(__file__).parent.parent / "nfdist"
+RANKS = {name: rank for rank, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or not path.name.startswith("__"))
+
+
+def layer_of(module: str) -> str | None:
+    """The layer of a module such as `nfdist.sparse.knn`: its longest name in the picture; None for the public list."""
+    parts = module.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        if ".".join(parts[:length]) in RANKS:
+            return ".".join(parts[:length])
+    assert not parts, f"{module} is in no layer: give it a place in tests/test_layers.py"
+    return None
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every nfdist module that a file imports, at its top or inside a function."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            base = node.module
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= {name if is_module(name) else base for name in names}
+    return {name for name in found if name.split(".")[0] == "nfdist"}
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent / Path(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    own = layer_of(".".join(("nfdist", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"))
+    for name in imports_of(path):
+        other = layer_of(name)
+        assert other is not None or name == "nfdist", name
+        if other is None:  # the package itself: its version
+            continue
+        assert other == own or RANKS[other] < RANKS[own], f"{own} must not import {other} ({name})"
+
+
+def test_the_dense_definition_is_imported_by_nothing() -> None:
+    assert not [path for path in MODULES if "nfdist.attention.dense" in imports_of(path)]
+
+
+def test_only_one_module_imports_dgl() -> None:
+    importers = [path for path in MODULES if re.search(r"^\s*(import|from) dgl\b", path.read_text(), re.MULTILINE)]
+    assert importers == [PACKAGE / "sparse" / "dgl_door.py"]
