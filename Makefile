@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test format demo bench-attention clean
+.PHONY: setup test format demo bench-attention bench-sparse clean
 
 setup: .venv/ready
 
@@ -29,6 +29,9 @@ demo: .venv/ready
 
 bench-attention: .venv/ready
 	$(BIN)/python benchmarks/attention.py
+
+bench-sparse: .venv/ready
+	$(BIN)/python benchmarks/sparse.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,59 @@
+"""What no pass may do: hold a tensor over nodes x draws x features or edges x features, or differ between two runs."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nfdist import seeds
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.model.nodeformer import Draw, NodeFormer
+from nfdist.model.relation import build_relations
+from nfdist.sparse.adjacency import Adjacency
+
+NODES, EDGES, DRAWS, RANDOM_FEATURES, CHANNELS = 4000, 40_000, 8, 16, 16
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the most elements that any operation returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+def step() -> list[torch.Tensor]:
+    generator = seeds.generator(0, "bounds")
+    ends = torch.randint(NODES, (2, EDGES), generator=generator)
+    relations = build_relations(Adjacency.from_edges(ends[0], ends[1], NODES), 1)
+    model = NodeFormer(
+        10,
+        4,
+        ModelConfig(layers=2, channels=CHANNELS, heads=1, random_features=RANDOM_FEATURES, dropout=0.5),
+        AttentionConfig(noise_draws=DRAWS),
+        RelationConfig(order=1),
+    )
+    features = torch.randn(NODES, 10, generator=generator)
+    output = model(features, relations, Draw(1, 2, torch.arange(NODES)), edge_scale=-1e-4)
+    (output.logits.square().mean() + output.edge_log_likelihood).backward()
+    return [output.logits, *(parameter.grad for parameter in model.parameters())]
+
+
+def test_neither_pass_holds_nodes_by_draws_by_features_or_edges_by_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": 20_000})
+    with LargestTensor() as largest:
+        step()
+    assert largest.elements >= NODES * RANDOM_FEATURES  # the watch works: features of all nodes are allowed
+    assert largest.elements < NODES * DRAWS * RANDOM_FEATURES / 2
+    assert largest.elements < EDGES * RANDOM_FEATURES / 2
+
+
+def test_two_runs_are_equal_to_the_bit() -> None:
+    for one, again in zip(step(), step(), strict=True):
+        assert torch.equal(one, again)
