@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test format demo bench-attention bench-sparse clean
+.PHONY: setup test format demo bench-attention bench-sparse bench-partition clean
 
 setup: .venv/ready
 
@@ -32,6 +32,10 @@ bench-attention: .venv/ready
 
 bench-sparse: .venv/ready
 	$(BIN)/python benchmarks/sparse.py
+
+bench-partition: .venv/ready
+	$(BIN)/python benchmarks/partition.py --full
+	$(BIN)/python benchmarks/store.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -29,12 +29,17 @@ _WORDS = {
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration of a TOML file, with `section.key=value` overrides on top."""
+    return parse(read_toml(path), overrides)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, or one line that says why there are none."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"configuration {str(path)!r} cannot be read ({reason}): name a TOML file") from error
-    return parse(text, overrides, source=str(path))
+    return _parse_toml(text, str(path))
 
 
 def parse(tables: str | Mapping[str, Any], overrides: Sequence[str] = (), source: str = "configuration") -> Config:

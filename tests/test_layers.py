@@ -8,8 +8,9 @@ import pytest
 
 LAYERS = """
 cli api
+partition
 model
-attention sparse.knn
+attention store sparse.knn sparse.metis
 sparse settings
 config seeds log
 errors

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 # Elements of the largest temporary of a chunk. On a CPU it should stay in the cores' caches.
-_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}
+_CHUNK_ELEMENTS = {"cpu": 3 << 19, "cuda": 1 << 25}
 
 
 def chunks(num_rows: int, row_elements: int, device: torch.device, chunk_rows: int | None = None) -> Iterator[slice]:

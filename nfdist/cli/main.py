@@ -21,6 +21,9 @@ from nfdist.log import notice
 
 COMMANDS = {
     "doctor": "which versions, devices, backends and limits this host has, and what will not work",
+    "partition": "turn a graph into partitions on disk, once",
+    "plan": "peak memory, disk and rough time of partitioning, before running it",
+    "inspect": "what a partition holds, and whether its checksums hold",
     "demo": "train on a small set of real images, with and without a graph, in under two minutes",
 }
 

@@ -1,0 +1,92 @@
+"""nfdist inspect: what a partition holds, and whether its checksums hold."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nfdist import log
+from nfdist.store.manifest import Manifest
+from nfdist.store.store import Store
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="a partition")
+    parser.add_argument("--verify", action="store_true", help="read every file and compare its checksum")
+    parser.add_argument("--json", action="store_true", help="print everything as one line, the last of stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    manifest = Manifest.read(options.directory)
+    if options.verify:
+        total = sum(stored.size_bytes for stored in manifest.files.values())
+        with log.progress(total, "verify") as progress:
+            manifest.verify(options.directory, progress.advance)
+    facts = describe(manifest, label_histogram(Store.open(options.directory)), options.verify)
+    print("\n".join(table(options.directory, facts, manifest)))
+    if options.json:
+        print(json.dumps(facts))
+    return 0
+
+
+def describe(manifest: Manifest, histogram: list[int], verified: bool) -> dict[str, Any]:
+    """The facts of a partition, for people and scripts alike."""
+    sizes = [part.num_nodes for part in manifest.parts]
+    edges = [part.edges for part in manifest.parts]
+    return {
+        "name": manifest.name,
+        "task": manifest.task,
+        "classes": manifest.num_classes,
+        "nodes": manifest.num_nodes,
+        "edges": manifest.num_edges,
+        "features": manifest.num_features,
+        "feature_kind": f"{manifest.feature_kind} {manifest.feature_dtype}",
+        "directed": manifest.directed,
+        "split": manifest.split_counts,
+        "parts": len(manifest.parts),
+        "edge_cut": manifest.edge_cut,
+        "node_balance": max(sizes) * len(sizes) / max(sum(sizes), 1),
+        "edge_balance": max(edges) * len(edges) / max(sum(edges), 1),
+        "halo_nodes": [part.halo_nodes for part in manifest.parts],
+        "label_histogram": histogram,
+        "bytes": sum(stored.size_bytes for stored in manifest.files.values()),
+        "verified": verified,
+    }
+
+
+def label_histogram(store: Store) -> list[int]:
+    """Nodes of every class, or yes answers to every question."""
+    counts = torch.zeros(store.num_classes, dtype=torch.long)
+    for part in store.parts:
+        labels = store.labels(torch.arange(part.start, part.stop))
+        if labels.ndim == 2:
+            counts += (labels == 1).sum(0)
+        else:
+            counts += torch.bincount(labels[labels >= 0], minlength=store.num_classes)
+    return [int(count) for count in counts]
+
+
+def table(directory: str, facts: dict[str, Any], manifest: Manifest) -> list[str]:
+    split = ", ".join(f"{name} {count:,}" for name, count in facts["split"].items())
+    largest = sorted(range(len(facts["label_histogram"])), key=lambda label: -facts["label_histogram"][label])[:8]
+    labels = ", ".join(f"{label}: {facts['label_histogram'][label]:,}" for label in largest)
+    share = facts["edge_cut"] / max(facts["edges"], 1)
+    lines = [
+        f"{Path(directory)}: {facts['name']}, {facts['bytes'] / 2**20:,.1f} MiB in {len(manifest.files)} files, "
+        + ("checksums hold" if facts["verified"] else "sizes hold (--verify reads everything)"),
+        f"  nodes {facts['nodes']:,}, edges {facts['edges']:,} ({'as given' if facts['directed'] else 'both ways'}), "
+        f"{facts['features']:,} features ({facts['feature_kind']}), {facts['task']} task of {facts['classes']} classes",
+        f"  split: {split}",
+        f"  labels: {labels}" + (", ..." if len(facts["label_histogram"]) > 8 else ""),
+        f"  cut edges {facts['edge_cut']:,} ({share:.1%}); the largest part holds {facts['node_balance']:.2f} times "
+        f"the mean of nodes and {facts['edge_balance']:.2f} times that of edges",
+        f"  {'part':>6}{'nodes':>12}{'edges':>14}{'cut':>14}{'halo':>12}{'train':>12}",
+    ]
+    for number, part in enumerate(manifest.parts):
+        lines.append(
+            f"  {number:>6}{part.num_nodes:>12,}{part.edges:>14,}{part.cut_edges:>14,}{part.halo_nodes:>12,}"
+            f"{part.train_nodes:>12,}"
+        )
+    return lines

@@ -1,0 +1,63 @@
+"""nfdist partition: turn a graph into partitions on disk, once."""
+
+import argparse
+import json
+from pathlib import Path
+
+from nfdist.partition.pipeline import partition
+from nfdist.partition.recipe import Recipe
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_arguments(parser)
+    parser.add_argument("--out", metavar="DIR", help="the directory to make; a recipe has one of its own")
+    parser.add_argument("--method", choices=("metis", "random", "file"), help="how to divide the nodes (default metis)")
+    parser.add_argument("--assignment", metavar="FILE", help="with --method file: a part number a line, by node")
+    parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `partition` and `plan` both need to know of a source; nothing has a default, so a recipe's values stay."""
+    parser.add_argument("source", metavar="SOURCE", help="a name, a path, or a recipe such as partitions/cora.toml")
+    parser.add_argument("--parts", type=int, metavar="P", help="how many parts")
+    parser.add_argument("--split", help="official, or random:0.5/0.25/0.25 of the labeled nodes")
+    parser.add_argument("--split-index", type=int, help="which of several official splits (from 0)")
+    parser.add_argument("--seed", type=int, help="of random splits, random parts and made graphs (default 0)")
+    parser.add_argument("--knn", type=int, metavar="K", help="replace the edges by a k-NN graph of the features")
+    parser.add_argument("--normalize-features", choices=("none", "row"), help="row: each row sums to 1")
+    parser.add_argument("--task", choices=("single", "binary", "multi"), help="when the labels do not tell")
+    parser.add_argument("--directed", action="store_true", default=None, help="keep the edges exactly as given")
+    parser.add_argument("--scale", type=float, help="of amazon2m-like: 0.01 is a hundredth of its nodes")
+    for column in ("id", "label", "split", "source", "target"):
+        parser.add_argument(f"--{column}-column", metavar="NAME", help=f"the {column} column of tables")
+    parser.add_argument("--feature-columns", nargs="+", metavar="NAME", help="the feature columns of tables")
+
+
+def recipe_of(options: argparse.Namespace) -> Recipe:
+    """The recipe of a command line: what was not said keeps the recipe file's or the default value."""
+    given = {key: value for key, value in vars(options).items() if value is not None}
+    for key in ("source", "run", "json"):
+        given.pop(key, None)
+    return Recipe.build(options.source, given)
+
+
+def run(options: argparse.Namespace) -> int:
+    recipe = recipe_of(options)
+    outcome = partition(recipe)
+    manifest, seconds = outcome.manifest, sum(outcome.seconds.values())
+    share = manifest.edge_cut / max(manifest.num_edges, 1)
+    print(
+        f"{Path(recipe.out)}: {len(manifest.parts)} parts, {manifest.num_nodes:,} nodes, {manifest.num_edges:,} edges, "
+        f"{share:.1%} of them cut, in {seconds:.1f} s and {outcome.peak_memory_bytes / 2**30:.2f} GiB"
+    )
+    if options.json:
+        result = {
+            "parts": len(manifest.parts),
+            "nodes": manifest.num_nodes,
+            "edges": manifest.num_edges,
+            "edge_cut": manifest.edge_cut,
+            "seconds": seconds,
+            "peak_memory_bytes": outcome.peak_memory_bytes,
+        }
+        print(json.dumps(result))
+    return 0

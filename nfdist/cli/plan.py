@@ -1,0 +1,49 @@
+"""nfdist plan: peak memory, disk and rough time of every stage, from counts alone, before anything is loaded."""
+
+import argparse
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from nfdist import log
+from nfdist.cli.partition import add_source_arguments, recipe_of
+from nfdist.partition.planning import plan
+from nfdist.partition.sources import counts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_arguments(parser)
+    parser.add_argument("--method", choices=("metis", "random"), help="how the nodes will be divided (default metis)")
+    parser.add_argument("--json", action="store_true", help="print the plan as one line, the last of stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    options.out = options.out if "out" in options else "."
+    recipe = recipe_of(options)
+    found = counts(recipe.source, recipe.options)
+    planned = plan(recipe, found)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    nearest = next(
+        path for path in (Path(recipe.out).absolute(), *Path(recipe.out).absolute().parents) if path.exists()
+    )
+    free = shutil.disk_usage(nearest).free
+    print(
+        f"{recipe.source}: {found.nodes:,} nodes, {found.edges:,} edges listed, {planned.stored_edges:,} to store, "
+        f"{found.features:,} features"
+    )
+    for stage in planned.stages:
+        print(f"  {stage.name:<12} {stage.peak_bytes / 2**30:8.2f} GiB {stage.seconds:8.0f} s")
+    print(f"  disk         {planned.disk_bytes / 2**30:8.2f} GiB of {free / 2**30:.0f} GiB free")
+    if planned.peak_bytes > memory:
+        log.warn(
+            f"this machine has {memory / 2**30:.1f} GiB, too little for a peak of {planned.peak_bytes / 2**30:.1f} GiB"
+        )
+    if planned.disk_bytes > free:
+        log.warn(f"{nearest} has {free / 2**30:.1f} GiB free, too little for {planned.disk_bytes / 2**30:.1f} GiB")
+    if options.json:
+        result = {"stages": [asdict(stage) for stage in planned.stages], "stored_edges": planned.stored_edges}
+        fits = planned.peak_bytes <= memory and planned.disk_bytes <= free
+        print(json.dumps({**result, "peak_bytes": planned.peak_bytes, "disk_bytes": planned.disk_bytes, "fits": fits}))
+    return 0

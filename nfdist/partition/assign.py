@@ -1,0 +1,49 @@
+"""Which node goes to which part."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nfdist import seeds
+from nfdist.errors import PartitionError
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.metis import metis
+from nfdist.store.graph import TRAIN, SourceGraph
+
+METHODS = ("metis", "random", "file")
+
+
+def assign(
+    graph: SourceGraph, in_edges: Adjacency, num_parts: int, method: str, seed: int, symmetric: bool
+) -> NDArray[np.int64]:
+    """The part [n] of every row: by METIS, with nodes, edges and training nodes balanced, or at random."""
+    if not 1 <= num_parts <= max(1, graph.num_nodes):
+        raise PartitionError(
+            f"--parts must be between 1 and the {graph.num_nodes:,} nodes of the graph, got {num_parts}"
+        )
+    if num_parts == 1:
+        return np.zeros(graph.num_nodes, dtype=np.int64)
+    if method == "random" or in_edges.num_edges == 0:
+        generator = np.random.Generator(np.random.Philox(seeds.derive(seed, "parts")))
+        return generator.permutation(graph.num_nodes) % num_parts
+    both_ways = in_edges if symmetric else in_edges.symmetrized()
+    degrees = both_ways.in_degrees.numpy()
+    weights = np.stack([np.ones_like(degrees), degrees, graph.split == TRAIN], 1).astype(np.int64)
+    return metis(both_ways, num_parts, weights[:, : 2 + bool(weights[:, 2].any())])
+
+
+def read_assignment(path: Path, graph: SourceGraph, num_parts: int) -> NDArray[np.int64]:
+    """The parts that another tool chose: a text file with one number a line, in the order of the source's nodes."""
+    try:
+        parts = np.loadtxt(path, dtype=np.int64, ndmin=1)
+    except OSError as error:
+        raise PartitionError(f"assignment {path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise PartitionError(f"assignment {path} must hold one part number a line: {error}") from None
+    if parts.shape != (graph.num_nodes,):
+        raise PartitionError(f"assignment {path} has {parts.size:,} numbers, the graph has {graph.num_nodes:,} nodes")
+    if len(parts) and (parts.min() < 0 or parts.max() >= num_parts):
+        bad = parts.min() if parts.min() < 0 else parts.max()
+        raise PartitionError(f"assignment {path} names part {bad}, --parts {num_parts} allows 0 to {num_parts - 1}")
+    return parts

@@ -1,0 +1,81 @@
+"""From a source to a partition on disk: read, order the edges by target, divide, write."""
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nfdist import log
+from nfdist.errors import PartitionError
+from nfdist.partition.assign import assign, read_assignment
+from nfdist.partition.recipe import Recipe
+from nfdist.partition.sources import load
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.graph import SourceGraph
+from nfdist.store.manifest import Manifest
+from nfdist.store.writing import write_partition
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, and the seconds of every stage."""
+
+    manifest: Manifest
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The largest resident set of this process so far."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def partition(recipe: Recipe) -> Outcome:
+    """Write the partition that a recipe describes; the directory must not exist yet."""
+    out = Path(recipe.out)
+    if out.exists():
+        raise PartitionError(f"{out} exists: choose another --out or remove it first")
+    seconds: dict[str, float] = {}
+    with log.progress(4, f"partition {recipe.source}") as progress:
+
+        @contextmanager
+        def stage(name: str) -> Iterator[None]:
+            started = time.perf_counter()
+            yield
+            seconds[name] = time.perf_counter() - started
+            progress.advance(note=f"{name} {seconds[name]:.1f} s")
+
+        with stage("read"):
+            graph = load(recipe.source, recipe.options)
+        for note in graph.notes:
+            log.notice(note)
+        with stage("order edges"):
+            in_edges = order_edges(graph, recipe.directed)
+        with stage("divide"):
+            if recipe.assignment:
+                assignment = read_assignment(Path(recipe.assignment), graph, recipe.parts)
+            else:
+                seed = recipe.options.seed
+                assignment = assign(graph, in_edges, recipe.parts, recipe.method, seed, not recipe.directed)
+        with stage("write"):
+            indptr, sources = in_edges.indptr.numpy(), in_edges.sources.numpy()
+            manifest = write_partition(
+                out, graph, indptr, sources, assignment, recipe.parts, recipe.as_dict(), recipe.directed
+            )
+    return Outcome(manifest, seconds)
+
+
+def order_edges(graph: SourceGraph, directed: bool) -> Adjacency:
+    """The in-edges of every row: as given if directed, otherwise in both directions and each once."""
+    if not directed:
+        sources, targets = torch.from_numpy(graph.sources), torch.from_numpy(graph.targets)
+        return Adjacency.from_edges(sources, targets, graph.num_nodes).symmetrized()
+    order = np.lexsort((graph.sources, graph.targets))
+    indptr = np.concatenate([[0], np.bincount(graph.targets, minlength=graph.num_nodes).cumsum()])
+    index_type = np.int32 if max(len(order), graph.num_nodes) < 2**31 else np.int64
+    ordered = graph.sources[order].astype(index_type, copy=False)
+    return Adjacency(torch.from_numpy(indptr.astype(index_type)), torch.from_numpy(ordered))

@@ -1,0 +1,137 @@
+"""Everything a source can get wrong, each refused in one line that names the thing, its value and the next move."""
+
+import difflib
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse
+from numpy.typing import NDArray
+
+from nfdist.errors import PartitionError
+
+_ROWS_AT_ONCE = 1 << 16
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, pa.ArrowException)
+
+
+@contextmanager
+def reading(path: Path, *also: type[Exception]) -> Iterator[None]:
+    """Refuse a file that cannot be read, whatever its library raises."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise PartitionError(f"{error.filename or path} does not exist: check the path, or make the file") from error
+    except (*_UNREADABLE, *also) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:300] or type(error).__name__
+        raise PartitionError(f"{path} cannot be read ({reason}): it is damaged or not what its name says") from error
+
+
+def check_not_empty(name: str, num_nodes: int) -> None:
+    """Refuse a graph without nodes."""
+    if num_nodes == 0:
+        raise PartitionError(f"{name} has no nodes: there is nothing to partition")
+
+
+def check_length(what: str, got: int, wanted: int) -> None:
+    """Refuse an array that has not one entry a node."""
+    if got != wanted:
+        raise PartitionError(f"{what} has {got} entries, but there are {wanted} nodes: give one for each node")
+
+
+def check_integers(what: str, values: NDArray[Any]) -> None:
+    """Refuse numbers that are not integers."""
+    if not np.issubdtype(values.dtype, np.integer):
+        raise PartitionError(f"{what} must be integers, got {values.dtype}")
+
+
+def check_range(what: str, values: NDArray[Any], limit: int, of: str) -> None:
+    """Refuse numbers that are not in 0 .. limit - 1."""
+    if len(values) and (values.min() < 0 or values.max() >= limit):
+        wrong = values[(values < 0) | (values >= limit)]
+        raise PartitionError(
+            f"{what}: {len(wrong)} numbers are out of range, the first is {wrong[0]}; "
+            f"the {limit} {of} are 0 to {limit - 1}"
+        )
+
+
+def check_edges(name: str, sources: NDArray[Any], targets: NDArray[Any], num_nodes: int) -> None:
+    """Refuse edges whose ends are not nodes."""
+    if sources.ndim != 1 or sources.shape != targets.shape:
+        raise PartitionError(f"{name}: edges need as many sources as targets, got {sources.shape} and {targets.shape}")
+    for what, ends in (("sources", sources), ("targets", targets)):
+        check_integers(f"{name}: edge {what}", ends)
+        check_range(f"{name}: edge {what}", ends, num_nodes, "nodes")
+
+
+def check_ids(name: str, original_ids: NDArray[Any]) -> None:
+    """Refuse node ids that occur twice."""
+    ordered = np.sort(original_ids)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        raise PartitionError(
+            f"{name}: {len(np.unique(repeated))} node ids occur more than once, the first is {repeated[0]!s}: "
+            "ids must be unique"
+        )
+
+
+def check_known(name: str, unknown: Any, count: int, id_column: str) -> None:
+    """Refuse edges that name nodes that do not exist."""
+    if count:
+        raise PartitionError(
+            f"{name}: {count} ends of edges name no node, the first is {unknown!r}: "
+            f"every id must be in the nodes' {id_column or 'row numbers'}"
+        )
+
+
+def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None:
+    """Refuse features that are NaN or infinite."""
+    count, first = 0, -1
+    for start in range(0, features.shape[0], _ROWS_AT_ONCE):
+        rows = features[start : start + _ROWS_AT_ONCE]
+        values = rows.data if scipy.sparse.issparse(rows) else rows
+        finite = np.isfinite(values)
+        if finite.all():
+            continue
+        if first < 0:
+            where = int(np.argmin(finite) if finite.ndim == 1 else np.argmin(finite.all(axis=1)))
+            row = int(np.searchsorted(rows.indptr, where, side="right")) - 1 if finite.ndim == 1 else where
+            first = start + row
+        count += int(finite.size - np.count_nonzero(finite))
+    if count:
+        raise PartitionError(
+            f"{name}: {count} feature values are NaN or infinite, the first at node {original_ids[first]!s}: "
+            "repair or drop them"
+        )
+
+
+def check_same_widths(name: str, widths: NDArray[Any], wanted: int, original_ids: NDArray[Any]) -> None:
+    """Refuse feature lists of different lengths; `original_ids` are those of the same rows."""
+    wrong = np.flatnonzero(widths != wanted)
+    if len(wrong):
+        raise PartitionError(
+            f"{name}: {len(wrong)} feature lists are ragged, the first at node {original_ids[wrong[0]]!s} "
+            f"with {widths[wrong[0]]} values instead of {wanted}"
+        )
+
+
+def check_labels(name: str, labels: NDArray[Any], limit: int) -> None:
+    """Refuse labels that are not -1 (none) or in 0 .. limit - 1."""
+    wrong = labels[(labels < -1) | (labels >= limit)]
+    if len(wrong):
+        raise PartitionError(
+            f"{name}: {len(wrong)} labels are outside -1 (none) to {limit - 1}, the first is {wrong.flat[0]}"
+        )
+
+
+def check_column(name: str, column: str, columns: Iterable[str]) -> None:
+    """Refuse a column that is not there, naming the nearest real one."""
+    names = list(columns)
+    if column not in names:
+        nearest = difflib.get_close_matches(column, names, n=1, cutoff=0.0)
+        hint = f": did you mean {nearest[0]!r}?" if nearest else ": there are no columns"
+        raise PartitionError(f"{name} has no column {column!r}{hint}")

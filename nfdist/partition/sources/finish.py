@@ -1,0 +1,120 @@
+"""From what a reader found to a checked SourceGraph: ids, features, edges, labels, task and split."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from nfdist.errors import PartitionError
+from nfdist.partition.sources import checking, features, splits
+from nfdist.partition.sources.options import SourceOptions
+from nfdist.partition.sources.raw import RawSource
+from nfdist.store.graph import SourceGraph
+
+_MOST_CLASSES = 1 << 31
+
+
+def finish(raw: RawSource, options: SourceOptions) -> SourceGraph:
+    """The checked graph of what was read."""
+    rows = features.prepare(raw.features, raw.name)
+    num_nodes = rows.shape[0]
+    checking.check_not_empty(raw.name, num_nodes)
+    original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
+    checking.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
+    if raw.original_ids is not None:
+        checking.check_ids(raw.name, original_ids)
+    checking.check_features(raw.name, rows, original_ids)
+    if options.normalize_features == "row":
+        rows = features.normalize_rows(rows)
+    labels, task, num_classes = _settle_labels(raw, num_nodes, options.task)
+    split = _settle_split(raw, labels, options)
+    sources, targets = _settle_edges(raw, rows, options.knn)
+    return SourceGraph(
+        raw.name, original_ids, sources, targets, rows, labels, split, task, num_classes, tuple(raw.notes)
+    )
+
+
+def _settle_labels(raw: RawSource, num_nodes: int, wanted: str) -> tuple[NDArray[Any], str, int]:
+    """Labels as integers with -1 for none, the task they make, and its number of classes or questions."""
+    if raw.labels is None:
+        raw.notes.append("the source has no labels")
+        return np.full(num_nodes, -1), wanted or "single", raw.num_classes
+    labels = _as_integers(raw.labels, raw.name)
+    checking.check_length(f"{raw.name}: the list of labels", len(labels), num_nodes)
+    if labels.ndim == 2 and labels.shape[1] == 1 and wanted != "multi":
+        labels = labels[:, 0]
+    task = wanted or ("single" if labels.ndim == 1 else "multi")
+    if labels.ndim != (2 if task == "multi" else 1):
+        raise PartitionError(
+            f"{raw.name}: a {task} task needs labels {'[n, questions]' if task == 'multi' else '[n]'}, "
+            f"got {list(labels.shape)}"
+        )
+    checking.check_labels(raw.name, labels, _MOST_CLASSES if task == "single" else 2)
+    if task == "multi":
+        return labels.astype(np.int8), task, labels.shape[1]
+    shown = max(int(labels.max(initial=-1)) + 1, raw.num_classes)
+    return labels.astype(np.int64, copy=False), task, 2 if task == "binary" else shown
+
+
+def _as_integers(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    if labels.dtype == np.bool_:
+        return labels.astype(np.int8)
+    if labels.dtype.kind == "f":  # how pandas writes integers of which some are missing
+        missing = np.isnan(labels)
+        fractions = labels[~missing & (np.floor(labels) != labels) | np.isinf(labels)]
+        if len(fractions):
+            raise PartitionError(f"{name}: labels must be integers, got {fractions[0]}")
+        return np.where(missing, -1, labels).astype(np.int64)
+    checking.check_integers(f"{name}: labels", labels)
+    return labels
+
+
+def _settle_split(raw: RawSource, labels: NDArray[Any], options: SourceOptions) -> NDArray[np.int8]:
+    if options.split == "official" and raw.members is None:
+        raise PartitionError(f"{raw.name} has no official split: choose split {splits.DEFAULT_RANDOM}")
+    if raw.members is not None and options.split in (None, "official"):
+        return splits.official(raw.members, len(labels), options.split_index, raw.name)
+    labeled = (labels >= 0).reshape(len(labels), -1).any(axis=1)
+    return splits.draw(
+        np.asarray(labeled), splits.parse_fractions(options.split or splits.DEFAULT_RANDOM), options.seed
+    )
+
+
+def _settle_edges(raw: RawSource, rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    num_nodes = rows.shape[0]
+    if neighbors:
+        if len(raw.sources):
+            raw.notes.append(f"{len(raw.sources)} edges are replaced by a {neighbors}-nearest-neighbor graph")
+        return _nearest_neighbors(rows, neighbors)
+    checking.check_edges(raw.name, raw.sources, raw.targets, num_nodes)
+    if not len(raw.sources):
+        raw.notes.append("the source has no edges (a graph can be made from its features: knn)")
+    return _signed(raw.sources), _signed(raw.targets)
+
+
+def _signed(ends: NDArray[Any]) -> NDArray[Any]:
+    return ends.astype(np.int64) if ends.dtype.kind == "u" else ends
+
+
+def _nearest_neighbors(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    import torch
+
+    from nfdist.sparse.knn import knn_graph
+
+    if scipy.sparse.issparse(rows):
+        return _nearest_sparse(rows, neighbors)
+    # Distances in float16 would overflow.
+    graph = knn_graph(torch.from_numpy(rows.astype(np.float32, copy=False)), neighbors)
+    return graph.sources.numpy(), graph.targets.numpy()
+
+
+def _nearest_sparse(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The same graph from sparse rows, which are never made dense: Deezer's would take 3.5 GB."""
+    from sklearn.neighbors import kneighbors_graph
+
+    if neighbors > rows.shape[0]:
+        raise PartitionError(f"a k-NN graph of {rows.shape[0]} nodes needs k between 1 and that, got {neighbors}")
+    found = kneighbors_graph(scipy.sparse.csr_matrix(rows), neighbors, include_self=True)
+    both = ((found + found.T) > 0).tocoo()
+    return both.col.astype(np.int64), both.row.astype(np.int64)

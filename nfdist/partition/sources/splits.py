@@ -1,0 +1,84 @@
+"""Which nodes are for training, validation and testing: as the source says, or drawn from a seed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nfdist import seeds
+from nfdist.errors import ConfigError, PartitionError
+from nfdist.partition.sources import checking
+from nfdist.store.graph import SPLIT_NAMES, TEST, TRAIN, UNASSIGNED, VALID
+
+DEFAULT_RANDOM = "random:0.5/0.25/0.25"
+WORDS = {"train": TRAIN, "val": VALID, "valid": VALID, "validation": VALID, "test": TEST}
+CODES_NOTE = "split numbers are read as 0 unassigned, 1 train, 2 valid, 3 test"
+
+
+def parse_fractions(split: str) -> tuple[float, float, float]:
+    """The fractions of `random:train/valid/test`."""
+    kind, _, text = split.partition(":")
+    try:
+        fractions = tuple(float(part) for part in text.split("/"))
+    except ValueError:
+        fractions = ()
+    if kind != "random" or len(fractions) != 3 or not all(0 <= part <= 1 for part in fractions):
+        raise ConfigError(f"split must be official or random:train/valid/test, such as {DEFAULT_RANDOM}, got {split!r}")
+    if sum(fractions) > 1 + 1e-9:
+        raise ConfigError(f"the fractions of split {split!r} must sum to at most 1, got {sum(fractions):g}")
+    return fractions
+
+
+def draw(labeled: NDArray[np.bool_], fractions: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
+    """A random split of the labeled nodes; the others stay unassigned."""
+    rows = np.flatnonzero(labeled)
+    order = np.random.Generator(np.random.Philox(seeds.derive(seed, "split"))).permutation(rows)
+    # Running sums are rounded, not sizes, so that fractions that sum to 1 leave nobody out.
+    ends = np.rint(np.minimum(np.cumsum(fractions), 1.0) * len(rows)).astype(np.int64)
+    split = np.full(len(labeled), UNASSIGNED, np.int8)
+    for code, start, end in zip((TRAIN, VALID, TEST), (0, *ends), ends, strict=False):
+        split[order[start:end]] = code
+    return split
+
+
+def official(members: Mapping[int, NDArray[Any]], num_nodes: int, index: int, name: str) -> NDArray[np.int8]:
+    """The split a source lists, as masks [n], [n, s] or [s, n], or as node numbers [m] or [s, m]."""
+    split = np.full(num_nodes, UNASSIGNED, np.int8)
+    for code, listed in sorted(members.items()):
+        rows = _rows_of(listed, num_nodes, index, f"{name}: the {SPLIT_NAMES[code]} split")
+        taken = rows[split[rows] != UNASSIGNED]
+        if len(taken):
+            raise PartitionError(
+                f"{name}: {len(taken)} nodes of the {SPLIT_NAMES[code]} split are in another too, the first in row "
+                f"{taken[0]} (in {SPLIT_NAMES[split[taken[0]]]}): give each node one split, or choose a random one"
+            )
+        split[rows] = code
+    return split
+
+
+def from_codes(codes: NDArray[Any], name: str) -> dict[int, NDArray[Any]]:
+    """The masks of a column of split numbers, in the order of SPLIT_NAMES."""
+    wrong = codes[(codes < UNASSIGNED) | (codes > TEST)]
+    if len(wrong):
+        raise PartitionError(
+            f"{name}: {len(wrong)} split numbers are not 0 to 3, the first is {wrong[0]}; {CODES_NOTE}"
+        )
+    return {code: codes == code for code in (TRAIN, VALID, TEST)}
+
+
+def _rows_of(listed: NDArray[Any], num_nodes: int, index: int, what: str) -> NDArray[np.int64]:
+    if listed.dtype == np.bool_:
+        choices = listed if listed.ndim == 2 else listed[:, None]
+        if listed.ndim == 2 and listed.shape[0] != num_nodes:
+            choices = listed.T
+        checking.check_length(f"{what} mask", len(choices), num_nodes)
+        choices = choices.T
+    else:
+        checking.check_integers(what, listed)
+        choices = np.atleast_2d(listed)
+    if choices.ndim != 2 or index >= len(choices):
+        raise PartitionError(f"{what} number {index} does not exist: split_index must be below {len(choices)}")
+    rows = np.flatnonzero(choices[index]) if listed.dtype == np.bool_ else choices[index].astype(np.int64)
+    checking.check_range(what, rows, num_nodes, "nodes")
+    return rows

@@ -1,0 +1,35 @@
+"""SourceGraph: a graph as its source gives it, before it is partitioned. Every loader makes one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNASSIGNED, TRAIN, VALID, TEST = 0, 1, 2, 3  # a node's split, as stored
+SPLIT_NAMES = ("unassigned", "train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class SourceGraph:
+    """Nodes are rows 0 .. n - 1 here; `original_ids` are what the user calls them (unique integers or strings).
+
+    `features` are [n, f] float32 or float16, dense or as a scipy.sparse CSR array; `labels` are integers [n] with -1
+    for none, or [n, questions] of 0, 1 and -1 for multi-label tasks; `split` is int8 [n] of the four numbers above.
+    Edges run from sources to targets, exactly as the source lists them.
+    """
+
+    name: str
+    original_ids: NDArray[Any]
+    sources: NDArray[np.integer[Any]]
+    targets: NDArray[np.integer[Any]]
+    features: Any
+    labels: NDArray[Any]
+    split: NDArray[np.int8]
+    task: str
+    num_classes: int
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.original_ids)

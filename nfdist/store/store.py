@@ -1,0 +1,204 @@
+"""Store: a partition's nodes and edges, mapped from disk and read by node id."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nfdist.errors import PartitionError
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.graph import SPLIT_NAMES
+from nfdist.store.induced import Induction
+from nfdist.store.manifest import Manifest, Part
+from nfdist.store.mapped import MappedPart
+from nfdist.store.originals import OriginalIds
+from nfdist.store.rows import Group, dense_rows, sparse_rows, sparse_slice
+
+
+class Store:
+    """Reads never copy more than they return. Tensors that view the disk must not be written to.
+
+    Node ids are integer tensors [k] in any order; rows come back in that order.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, held: dict[int, MappedPart]) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self._held = held
+        self._bounds = np.array([0, *(part.stop for part in manifest.parts)], dtype=np.int64)
+
+    @staticmethod
+    def open(directory: Path | str, parts: Sequence[int] | None = None) -> "Store":
+        """Map a partition, or only some of its parts; sizes are checked, checksums are not."""
+        directory = Path(directory)
+        manifest = Manifest.read(directory, parts)
+        chosen = range(len(manifest.parts)) if parts is None else sorted(set(parts))
+        return Store(directory, manifest, {number: MappedPart.open(directory, number, manifest) for number in chosen})
+
+    @property
+    def num_nodes(self) -> int:
+        return self.manifest.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        return self.manifest.num_edges
+
+    @property
+    def num_features(self) -> int:
+        return self.manifest.num_features
+
+    @property
+    def num_classes(self) -> int:
+        return self.manifest.num_classes
+
+    @property
+    def task(self) -> str:
+        return self.manifest.task
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part of the partition, with the range of its node ids."""
+        return self.manifest.parts
+
+    @property
+    def held_parts(self) -> tuple[int, ...]:
+        """The parts this store maps."""
+        return tuple(self._held)
+
+    def take(self, node_ids: Tensor, out: Tensor | None = None) -> Tensor:
+        """Features [k, f] as stored, in `out` when given; sparse features as a sparse CSR tensor.
+
+        Ascending node ids are the fastest: each part's rows then go straight to their place.
+        """
+        ids = self._checked(node_ids)
+        dtype = getattr(torch, self.manifest.feature_dtype)
+        if self.manifest.feature_kind == "sparse":
+            if out is not None:
+                raise PartitionError("sparse features cannot be taken into a buffer: leave `out` away")
+            return sparse_rows(self._groups(ids), len(node_ids), self.num_features, dtype)
+        shape = (len(node_ids), self.num_features)
+        if out is None:
+            out = torch.empty(shape, dtype=dtype)
+        elif tuple(out.shape) != shape or out.dtype != dtype:
+            raise PartitionError(f"`out` is {out.dtype} {list(out.shape)}, the rows are {dtype} {list(shape)}")
+        return self._dense_rows(ids, out, _dense)
+
+    def labels(self, node_ids: Tensor) -> Tensor:
+        """int64 [k] with -1 for none, or int8 [k, questions]."""
+        ids = self._checked(node_ids)
+        dtype = torch.int8 if self.manifest.label_shape else torch.int64
+        out = torch.empty((len(ids), *self.manifest.label_shape), dtype=dtype)
+        return self._dense_rows(ids, out, attrgetter("labels"))
+
+    def split(self, node_ids: Tensor) -> Tensor:
+        """int8 [k]: 0 for unassigned, 1 for train, 2 for valid, 3 for test."""
+        ids = self._checked(node_ids)
+        return self._dense_rows(ids, torch.empty(len(ids), dtype=torch.int8), attrgetter("split"))
+
+    def nodes_in_split(self, name: str) -> Tensor:
+        """The node ids of a split among the parts held, ascending."""
+        if name not in SPLIT_NAMES:
+            raise PartitionError(f"there is no split {name!r}: choose one of {', '.join(SPLIT_NAMES)}")
+        number = SPLIT_NAMES.index(name)
+        found = [(part.split == number).nonzero().flatten() + part.start for part in self._held.values()]
+        return torch.cat([torch.empty(0, dtype=torch.int64), *found])
+
+    def original_ids(self, node_ids: Tensor) -> NDArray[Any]:
+        """What the user calls these nodes: int64, or strings in an array of objects."""
+        ids = self._checked(node_ids)
+        out = np.empty(len(ids), dtype=np.int64 if self.manifest.id_type == "int64" else object)
+        for part, positions, rows in self._groups(ids):
+            out[positions] = part.original_ids.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+        return out
+
+    def node_ids(self, original_ids: Any) -> Tensor:
+        """The node ids [k] of what the user calls them, by binary search on the mapped file."""
+        return self._originals.find(original_ids)
+
+    def scan(self, rows_at_once: int) -> Iterator[tuple[slice, Tensor]]:
+        """The features of all nodes held, in order, as views of the disk, with the range of their node ids."""
+        if rows_at_once < 1:
+            raise PartitionError(f"a scan needs at least one row at once, got {rows_at_once}")
+        for part in self._held.values():
+            for start in range(part.start, part.stop, rows_at_once):
+                stop = min(start + rows_at_once, part.stop)
+                rows = slice(start - part.start, stop - part.start)
+                if isinstance(part.features, Tensor):
+                    yield slice(start, stop), part.features[rows]
+                else:
+                    yield slice(start, stop), sparse_slice(part.features, rows, self.num_features)
+
+    def in_edges(self, part: int) -> tuple[Tensor, Tensor]:
+        """Offsets [nodes of the part + 1] and source node ids, ascending within a target; views of the disk."""
+        held = self._part(part)
+        return held.indptr, held.sources
+
+    def induced(self, node_ids: Tensor) -> Adjacency:
+        """The edges with both ends among distinct node ids; row r of the result is node_ids[r]."""
+        ids = self._checked(node_ids)
+        order = np.argsort(ids)
+        ascending = ids[order]
+        repeated = np.flatnonzero(ascending[1:] == ascending[:-1])
+        if len(repeated):
+            raise PartitionError(f"node id {ascending[repeated[0]]} is in the batch twice: give distinct node ids")
+        return self._induction.adjacency(ascending, order, self._ranges(ascending))
+
+    @cached_property
+    def _induction(self) -> Induction:
+        return Induction(self.num_nodes)
+
+    @cached_property
+    def _originals(self) -> OriginalIds:
+        return OriginalIds.open(self.directory, self.num_nodes)
+
+    def _checked(self, node_ids: Tensor) -> NDArray[np.int64]:
+        if node_ids.ndim != 1 or node_ids.dtype not in (torch.int64, torch.int32):
+            raise PartitionError(f"node ids must be integers [k], got {node_ids.dtype} {list(node_ids.shape)}")
+        ids: NDArray[np.int64] = node_ids.detach().cpu().numpy().astype(np.int64, copy=False)
+        if len(ids) and (ids.min() < 0 or ids.max() >= self.num_nodes):
+            outside = ids[(ids < 0) | (ids >= self.num_nodes)][0]
+            raise PartitionError(f"node id {outside} is outside the {self.num_nodes} nodes of {self.directory}")
+        return ids
+
+    def _dense_rows(self, ids: NDArray[np.int64], out: Tensor, column: Callable[[MappedPart], Tensor]) -> Tensor:
+        if len(self.parts) == 1:
+            return torch.index_select(column(self._part(0)), 0, torch.from_numpy(ids), out=out)
+        if (ids[1:] < ids[:-1]).any():
+            return dense_rows(ids, out, self._groups, column)
+        for part, piece in self._ranges(ids):
+            torch.index_select(column(part), 0, torch.from_numpy(ids[piece] - part.start), out=out[piece])
+        return out
+
+    def _part(self, number: int) -> MappedPart:
+        """The one place that knows which parts are here."""
+        if not 0 <= number < len(self.parts):
+            raise PartitionError(f"{self.directory} has no part {number}: its parts are 0 to {len(self.parts) - 1}")
+        if number not in self._held:
+            held = ", ".join(map(str, self._held)) or "none"
+            raise PartitionError(f"part {number} of {self.directory} is not held here (held: {held}): open it as well")
+        return self._held[number]
+
+    def _ranges(self, ascending: NDArray[np.int64]) -> list[tuple[MappedPart, slice]]:
+        """Ascending node ids as one slice a part."""
+        cuts = np.searchsorted(ascending, self._bounds).tolist()
+        slices = [slice(start, stop) for start, stop in pairwise(cuts)]
+        return [(self._part(number), piece) for number, piece in enumerate(slices) if piece.stop > piece.start]
+
+    def _groups(self, ids: NDArray[np.int64]) -> list[Group]:
+        """Node ids by part: their positions in the request, and their rows in the part."""
+        order = np.argsort(ids)
+        ascending = ids[order]
+        return [Group(part, order[piece], ascending[piece] - part.start) for part, piece in self._ranges(ascending)]
+
+
+def _dense(part: MappedPart) -> Tensor:
+    assert isinstance(part.features, Tensor)
+    return part.features

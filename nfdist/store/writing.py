@@ -1,0 +1,267 @@
+"""Write a graph as a partition: nodes renumbered so that a part owns one range, part by part, whole or not at all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse
+from numpy.typing import NDArray
+
+from nfdist.errors import PartitionError
+from nfdist.store.arrow_files import integer_type, rows_of, write_columns
+from nfdist.store.aside import written_aside
+from nfdist.store.graph import SPLIT_NAMES, TRAIN, SourceGraph
+from nfdist.store.manifest import (
+    FORMAT_VERSION,
+    IDS_FILE,
+    Manifest,
+    Part,
+    StoredFile,
+    part_directory,
+    part_file,
+    recorded,
+)
+from nfdist.store.ranges import Integers, joined, offsets, pieces
+
+EDGES_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Renumbering:
+    """Part p owns the node ids bounds[p] .. bounds[p + 1] - 1; `rows` are the source's rows in that order."""
+
+    rows: Integers
+    node_ids: Integers
+    bounds: NDArray[np.int64]
+
+    @staticmethod
+    def by_part(assignment: Integers, num_parts: int) -> "Renumbering":
+        """Rows keep their order within a part."""
+        num_nodes = len(assignment)
+        narrow = np.uint16 if num_parts < 2**16 else np.int64  # numpy sorts 16-bit numbers in linear time
+        rows = np.argsort(assignment.astype(narrow, copy=False), kind="stable")
+        node_ids = np.empty(num_nodes, dtype=integer_type(num_nodes))
+        node_ids[rows] = np.arange(num_nodes, dtype=node_ids.dtype)
+        bounds = offsets(np.bincount(assignment, minlength=num_parts))
+        return Renumbering(rows, node_ids, bounds.astype(np.int64, copy=False))
+
+    def rows_of_part(self, part: int) -> Integers:
+        return self.rows[self.bounds[part] : self.bounds[part + 1]]
+
+
+def write_partition(
+    directory: Path | str,
+    graph: SourceGraph,
+    indptr: Integers,
+    sources: Integers,
+    assignment: Integers,
+    num_parts: int,
+    recipe: dict[str, Any],
+    directed: bool,
+    progress: Callable[[int], None] | None = None,
+) -> Manifest:
+    """Write the graph with in-edges sources[indptr[t] : indptr[t + 1]] of row t; the directory must not exist.
+
+    `progress` is called after each part with the number of its nodes. Extra memory is that of the largest part.
+    """
+    _check(graph, indptr, sources, assignment, num_parts)
+    assignment = assignment.astype(np.int64, copy=False)
+    original_ids = _arrow_ids(graph.original_ids)
+    renumbering = Renumbering.by_part(assignment, num_parts)
+    part_edges = np.bincount(assignment, weights=np.diff(indptr), minlength=num_parts)
+    index_type = integer_type(max(graph.num_nodes, int(part_edges.max())))
+    parts: list[Part] = []
+    files: dict[str, StoredFile] = {}
+    with written_aside(Path(directory), _size_bytes(graph, len(sources), original_ids, index_type)) as aside:
+
+        def store(name: str, columns: dict[str, Any]) -> None:
+            write_columns(aside / name, columns)
+            files[name] = recorded(aside / name)
+
+        store(IDS_FILE, _sorted_ids(original_ids, renumbering.node_ids.astype(index_type, copy=False)))
+        for number in range(num_parts):
+            (aside / part_directory(number)).mkdir()
+            rows = renumbering.rows_of_part(number)
+            for column, columns in _node_files(graph, original_ids, rows).items():
+                store(part_file(number, column), columns)
+            part_indptr, part_sources = _in_edges(indptr, sources, rows, renumbering, index_type)
+            store(part_file(number, "indptr"), {"indptr": pa.array(part_indptr)})
+            store(part_file(number, "sources"), {"sources": pa.array(part_sources)})
+            parts.append(_part(graph, renumbering, number, part_sources))
+            if progress:
+                progress(len(rows))
+        manifest = _manifest(graph, original_ids, index_type, parts, files, recipe, directed)
+        manifest.write(aside)
+    return manifest
+
+
+def _node_files(graph: SourceGraph, original_ids: Any, rows: Integers) -> dict[str, dict[str, Any]]:
+    """The columns of a part's node files by the name of the file, features first for their alignment."""
+    chosen = _as_slice(rows)
+    labels = graph.labels[chosen]
+    table = {
+        "original_id": original_ids.take(pa.array(rows)),
+        "label": pa.array(labels.astype(np.int64)) if labels.ndim == 1 else rows_of(labels.astype(np.int8)),
+        "split": pa.array(graph.split[chosen].astype(np.int8, copy=False)),
+    }
+    if not scipy.sparse.issparse(graph.features):
+        return {"nodes": {"features": rows_of(np.ascontiguousarray(graph.features[chosen])), **table}}
+    features = graph.features[rows]
+    features.sort_indices()
+    index_type = _sparse_index_type(graph.features)
+    return {
+        "nodes": table,
+        "features-indptr": {"indptr": pa.array(features.indptr.astype(index_type, copy=False))},
+        "features-indices": {"indices": pa.array(features.indices.astype(index_type, copy=False))},
+        "features-values": {"values": pa.array(features.data)},
+    }
+
+
+def _in_edges(
+    indptr: Integers, sources: Integers, rows: Integers, renumbering: Renumbering, index_type: Any
+) -> tuple[Integers, Integers]:
+    """The in-edges of a part's rows, sources as node ids, ascending within a target."""
+    starts = indptr[rows].astype(np.int64, copy=False)
+    counts = indptr[rows + 1] - starts
+    part_indptr = offsets(counts, index_type)
+    part_sources = np.empty(int(part_indptr[-1]), dtype=index_type)
+    source_bits = len(renumbering.rows).bit_length()
+    for piece in pieces(counts, EDGES_AT_ONCE):
+        keys = renumbering.node_ids[sources[joined(starts[piece], counts[piece])]].astype(np.int64, copy=False)
+        keys |= np.repeat(np.arange(piece.stop - piece.start, dtype=np.int64) << source_bits, counts[piece])
+        if not (keys[1:] >= keys[:-1]).all():
+            keys.sort()
+        keys &= (1 << source_bits) - 1
+        part_sources[part_indptr[piece.start] : part_indptr[piece.stop]] = keys
+    return part_indptr, part_sources
+
+
+def _part(graph: SourceGraph, renumbering: Renumbering, number: int, part_sources: Integers) -> Part:
+    start, stop = int(renumbering.bounds[number]), int(renumbering.bounds[number + 1])
+    foreign = part_sources[(part_sources < start) | (part_sources >= stop)]
+    in_halo = np.zeros(graph.num_nodes, dtype=bool)
+    in_halo[foreign] = True
+    return Part(
+        start=start,
+        stop=stop,
+        edges=len(part_sources),
+        cut_edges=len(foreign),
+        halo_nodes=int(np.count_nonzero(in_halo)),
+        train_nodes=int(np.count_nonzero(graph.split[renumbering.rows_of_part(number)] == TRAIN)),
+    )
+
+
+def _manifest(
+    graph: SourceGraph,
+    original_ids: Any,
+    index_type: Any,
+    parts: list[Part],
+    files: dict[str, StoredFile],
+    recipe: dict[str, Any],
+    directed: bool,
+) -> Manifest:
+    split_counts = np.bincount(graph.split, minlength=len(SPLIT_NAMES))
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        name=graph.name,
+        task=graph.task,
+        num_classes=int(graph.num_classes),
+        num_nodes=graph.num_nodes,
+        num_edges=sum(part.edges for part in parts),
+        num_features=int(graph.features.shape[1]),
+        feature_kind="sparse" if scipy.sparse.issparse(graph.features) else "dense",
+        feature_dtype=str(graph.features.dtype),
+        id_type="int64" if pa.types.is_integer(original_ids.type) else "string",
+        index_type=np.dtype(index_type).name,
+        label_shape=tuple(int(size) for size in graph.labels.shape[1:]),
+        directed=directed,
+        split_counts={name: int(count) for name, count in zip(SPLIT_NAMES, split_counts, strict=True)},
+        edge_cut=sum(part.cut_edges for part in parts),
+        parts=tuple(parts),
+        recipe=recipe,
+        files=files,
+    )
+
+
+def _arrow_ids(original_ids: NDArray[Any]) -> Any:
+    """The user's ids as an Arrow array of int64 or strings."""
+    if original_ids.dtype.kind in "iu":
+        if original_ids.dtype == np.uint64 and len(original_ids) and original_ids.max() > np.iinfo(np.int64).max:
+            raise PartitionError(f"original id {original_ids.max()} does not fit 64 bits with a sign: use strings")
+        return pa.array(original_ids.astype(np.int64, copy=False))
+    try:
+        converted = pa.array(original_ids.astype(object, copy=False), type=pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError) as error:
+        raise PartitionError(f"original ids must be all integers or all strings: {error}") from None
+    if converted.null_count:
+        raise PartitionError(f"{converted.null_count} nodes have no original id: every node needs one")
+    return converted
+
+
+def _sorted_ids(original_ids: Any, node_ids: Integers) -> dict[str, Any]:
+    """Original ids ascending, strings by their bytes, each with its node id; an id used twice is refused."""
+    order = pc.sort_indices(original_ids)
+    ascending = original_ids.take(order)
+    repeated = pc.equal(ascending.slice(1), ascending.slice(0, len(ascending) - 1)).index(True).as_py()
+    if repeated >= 0:
+        raise PartitionError(f"original id {ascending[repeated].as_py()!r} belongs to two nodes: ids must be unique")
+    return {"original_id": ascending, "node_id": pa.array(node_ids[order.to_numpy()])}
+
+
+def _as_slice(rows: Integers) -> Any:
+    """Consecutive rows as a slice, which numpy takes without a copy."""
+    consecutive = len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1  # rows of a part are ascending
+    return slice(int(rows[0]), int(rows[-1]) + 1) if consecutive else rows
+
+
+def _sparse_index_type(features: Any) -> Any:
+    return integer_type(max(features.nnz, features.shape[1]))
+
+
+def _size_bytes(graph: SourceGraph, num_edges: int, original_ids: Any, index_type: Any) -> int:
+    """The bytes of the columns: the files add a little."""
+    index_bytes = np.dtype(index_type).itemsize
+    if scipy.sparse.issparse(graph.features):
+        entry_bytes = graph.features.dtype.itemsize + np.dtype(_sparse_index_type(graph.features)).itemsize
+        feature_bytes = graph.features.nnz * entry_bytes
+    else:
+        feature_bytes = graph.features.nbytes
+    label_bytes = 8 if graph.labels.ndim == 1 else graph.labels.shape[1]
+    node_bytes = graph.num_nodes * (1 + label_bytes + 2 * index_bytes)
+    return int(feature_bytes + 2 * original_ids.nbytes + node_bytes + num_edges * index_bytes)
+
+
+def _check(graph: SourceGraph, indptr: Integers, sources: Integers, assignment: Integers, num_parts: int) -> None:
+    num_nodes = graph.num_nodes
+    if num_nodes == 0:
+        raise PartitionError(f"{graph.name} has no nodes: there is nothing to partition")
+    _check_columns(graph)
+    if len(indptr) != num_nodes + 1 or int(indptr[-1]) != len(sources):
+        raise PartitionError(f"in-edges of {len(indptr) - 1} nodes were given, the graph has {num_nodes}")
+    if len(sources) and (sources.min() < 0 or sources.max() >= num_nodes):
+        raise PartitionError(f"an edge has a source outside the {num_nodes} nodes of the graph")
+    if assignment.shape != (num_nodes,) or num_parts < 1 or assignment.min() < 0 or assignment.max() >= num_parts:
+        raise PartitionError(f"the assignment must give each of {num_nodes} nodes a part from 0 to {num_parts - 1}")
+
+
+def _check_columns(graph: SourceGraph) -> None:
+    features, labels, split = graph.features, graph.labels, graph.split
+    if features.ndim != 2 or features.shape[1] == 0:
+        raise PartitionError(f"features have the shape {list(features.shape)}: every node needs at least one")
+    if features.dtype not in (np.float32, np.float16):
+        raise PartitionError(f"features are {features.dtype}: give float32 or float16")
+    if labels.ndim not in (1, 2) or 0 in labels.shape[1:]:
+        raise PartitionError(f"labels have the shape {list(labels.shape)}: give [nodes] or [nodes, questions]")
+    for name, rows in (("features", features), ("labels", labels), ("split", split)):
+        if rows.shape[0] != graph.num_nodes:
+            raise PartitionError(f"{name} have {rows.shape[0]} rows, the graph has {graph.num_nodes} nodes")
+    if labels.dtype.kind not in "iub":
+        raise PartitionError(f"labels are {labels.dtype}: give integers, with -1 for none")
+    if labels.ndim == 2 and (labels.min() < -1 or labels.max() > 1):
+        raise PartitionError("a multi-label answer is not 0, 1 or -1 for none: give one column a question")
+    if split.min() < 0 or split.max() >= len(SPLIT_NAMES):
+        raise PartitionError(f"a split lies outside 0 .. {len(SPLIT_NAMES) - 1}: use {', '.join(SPLIT_NAMES)}")

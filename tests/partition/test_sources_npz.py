@@ -1,0 +1,241 @@
+"""Graphs in .npz files: what is in them comes back exactly, and what is wrong is named in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from nfdist.errors import ConfigError, PartitionError
+from nfdist.partition.sources import SourceCounts, SourceOptions, counts, load
+from nfdist.partition.sources.splits import draw
+from nfdist.store.graph import TEST, TRAIN, UNASSIGNED, VALID
+
+NODES = 12
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    stream = np.random.default_rng(0)
+    made = {
+        "edge_index": np.array([[0, 1, 2, 2, 5], [1, 2, 2, 2, 0]], np.int32),
+        "feat": stream.standard_normal((NODES, 3)).astype(np.float32),
+        "label": np.array([0, 1, 2, -1] * 3),
+        **changes,
+    }
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def save(folder: Path, **changes: Any) -> str:
+    np.savez_compressed(folder / "toy.npz", **arrays(**changes))
+    return str(folder / "toy.npz")
+
+
+def test_everything_comes_back_as_listed(tmp_path: Path) -> None:
+    graph = load(save(tmp_path, train_idx=np.array([0, 2]), valid_idx=np.array([1]), test_idx=np.array([5])), OPTIONS)
+    wanted = arrays()
+    assert np.array_equal(np.stack([graph.sources, graph.targets]), wanted["edge_index"])
+    assert np.array_equal(graph.features, wanted["feat"])
+    assert graph.features.dtype == np.float32
+    assert np.array_equal(graph.labels, wanted["label"])
+    assert np.array_equal(graph.original_ids, np.arange(NODES))
+    assert (graph.name, graph.task, graph.num_classes, graph.notes) == ("toy", "single", 3, ())
+    assert [np.flatnonzero(graph.split == code).tolist() for code in (TRAIN, VALID, TEST)] == [[0, 2], [1], [5]]
+
+
+OPTIONS = SourceOptions()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("valid", ["val", "valid"])
+@pytest.mark.parametrize("prefix", ["", "geomgcn_"])
+def test_masks_of_several_splits_are_chosen_by_index(tmp_path: Path, transposed: bool, valid: str, prefix: str) -> None:
+    codes = np.random.default_rng(1).integers(0, 4, (NODES, 5))
+    masks = {f"{prefix}{word}_masks": codes == code for word, code in (("train", 1), (valid, 2), ("test", 3))}
+    path = save(tmp_path, **{key: mask.T if transposed else mask for key, mask in masks.items()})
+    for index in range(5):
+        assert np.array_equal(load(path, SourceOptions(split_index=index)).split, codes[:, index])
+    with pytest.raises(PartitionError, match="number 5 does not exist: split_index must be below 5"):
+        load(path, SourceOptions(split_index=5))
+
+
+def test_rows_of_node_numbers_are_chosen_by_index(tmp_path: Path) -> None:
+    order = np.stack([np.random.default_rng(seed).permutation(NODES) for seed in range(3)])
+    path = save(tmp_path, cuai_split_train=order[:, :6], cuai_split_valid=order[:, 6:9], cuai_split_test=order[:, 9:])
+    graph = load(path, SourceOptions(split_index=2, split="official"))
+    assert np.array_equal(graph.split[order[2]], np.repeat([TRAIN, VALID, TEST], [6, 3, 3]))
+
+
+def test_a_node_in_two_splits_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, train_idx=np.array([0, 4]), valid_idx=np.array([4]), test_idx=np.array([1]))
+    with pytest.raises(PartitionError, match="1 nodes of the valid split are in another too, the first in row 4"):
+        load(path, OPTIONS)
+
+
+def test_random_splits_leave_out_the_unlabeled_and_repeat_by_seed(tmp_path: Path) -> None:
+    path = save(tmp_path, train_idx=np.array([0]), valid_idx=np.array([1]), test_idx=np.array([2]))
+    options = SourceOptions(split="random:0.5/0.25/0.25", seed=3)
+    split = load(path, options).split
+    assert np.array_equal(split, load(path, options).split)
+    assert (split[arrays()["label"] < 0] == UNASSIGNED).all()
+    assert (split[arrays()["label"] >= 0] != UNASSIGNED).all()
+    many = np.ones(1000, np.bool_)
+    assert np.bincount(draw(many, (0.5, 0.2, 0.1), 0), minlength=4).tolist() == [200, 500, 200, 100]
+    assert not np.array_equal(draw(many, (0.5, 0.2, 0.1), 0), draw(many, (0.5, 0.2, 0.1), 1))
+
+
+@pytest.mark.parametrize(("density", "sparse"), [(0.02, True), (0.4, False)])
+def test_sparse_rows_stay_sparse_when_they_are(tmp_path: Path, density: float, sparse: bool) -> None:
+    rows = scipy.sparse.random_array((NODES, 50), density=density, format="csr", rng=np.random.default_rng(0))
+    parts = {"feat_indptr": rows.indptr, "feat_indices": rows.indices, "feat_data": rows.data, "feat_shape": rows.shape}
+    path = save(tmp_path, feat=None, **parts)
+    graph = load(path, OPTIONS)
+    assert scipy.sparse.issparse(graph.features) == sparse
+    assert graph.features.dtype == np.float32
+    dense = graph.features.toarray() if sparse else graph.features
+    assert np.array_equal(dense, rows.toarray().astype(np.float32))
+    assert counts(path, OPTIONS) == SourceCounts(NODES, 5, 50, rows.nnz if sparse else None, "float32")
+
+
+@pytest.mark.parametrize(("given", "kept"), [("f8", "f4"), ("f2", "f2"), ("u1", "f4"), ("i8", "f4"), ("?", "f4")])
+def test_features_become_float32_or_stay_float16(tmp_path: Path, given: str, kept: str) -> None:
+    values = np.random.default_rng(0).integers(0, 2, (NODES, 3)).astype(given)
+    path = save(tmp_path, feat=values)
+    features = load(path, OPTIONS).features
+    assert features.dtype == np.dtype(kept)
+    assert np.array_equal(features, values.astype(kept))
+    assert counts(path, OPTIONS) == SourceCounts(NODES, 5, 3, None, features.dtype.name)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_normalized_and_zeros_stay(tmp_path: Path, sparse: bool) -> None:
+    values = np.zeros((NODES, 40), np.float32)
+    values[1:, :3] = np.random.default_rng(0).standard_normal((NODES - 1, 3))
+    rows = scipy.sparse.csr_array(values)
+    parts = {"feat_indptr": rows.indptr, "feat_indices": rows.indices, "feat_data": rows.data, "feat_shape": rows.shape}
+    path = save(tmp_path, **({"feat": None, **parts} if sparse else {"feat": values}))
+    found = load(path, SourceOptions(normalize_features="row")).features
+    sums = np.abs(found.toarray() if sparse else found).sum(axis=1)
+    assert np.allclose(sums, [0] + [1] * (NODES - 1))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_nearest_neighbors_replace_the_edges(tmp_path: Path, sparse: bool) -> None:
+    values = np.zeros((NODES, 200), np.float32)
+    values[:, :3] = np.random.default_rng(0).standard_normal((NODES, 3))
+    rows = scipy.sparse.csr_array(values)
+    parts = {"feat_indptr": rows.indptr, "feat_indices": rows.indices, "feat_data": rows.data, "feat_shape": rows.shape}
+    path = save(tmp_path, **({"feat": None, **parts} if sparse else {"feat": values}))
+    graph = load(path, SourceOptions(knn=3))
+    distances = ((values[:, None] - values[None]) ** 2).sum(-1)
+    near = np.zeros((NODES, NODES), np.bool_)
+    np.put_along_axis(near, np.argsort(distances, axis=1)[:, :3], True, axis=1)
+    assert set(zip(graph.sources, graph.targets, strict=True)) == set(zip(*np.nonzero(near | near.T), strict=True))
+    assert graph.notes == ("5 edges are replaced by a 3-nearest-neighbor graph",)
+    assert counts(path, SourceOptions(knn=3)).edges == 3 * NODES
+
+
+def test_tasks(tmp_path: Path) -> None:
+    answers = np.random.default_rng(0).integers(-1, 2, (NODES, 7))
+    graph = load(save(tmp_path, label=answers), OPTIONS)
+    assert (graph.task, graph.num_classes) == ("multi", 7)
+    assert np.array_equal(graph.labels, answers)
+    graph = load(save(tmp_path, label=np.array([0, 1, -1] * 4)), SourceOptions(task="binary"))
+    assert (graph.task, graph.num_classes) == ("binary", 2)
+    graph = load(save(tmp_path, label=np.array([[0.0, 1.0, np.nan] * 4]).T), OPTIONS)  # as OGB and pandas write them
+    assert (graph.task, graph.labels.tolist()) == ("single", [0, 1, -1] * 4)
+    graph = load(save(tmp_path, label=None), OPTIONS)
+    assert graph.notes == ("the source has no labels",)
+    assert not graph.split.any()
+
+
+def test_ids_and_labels_may_be_other_arrays(tmp_path: Path) -> None:
+    path = save(tmp_path, key=np.arange(NODES) * 10, other=np.zeros(NODES, int))
+    graph = load(path, SourceOptions(id_column="key", label_column="other"))
+    assert graph.original_ids[graph.sources].tolist() == [0, 10, 20, 20, 50]
+    assert graph.num_classes == 1
+    assert graph.notes == ("ignored arrays: label",)
+    with pytest.raises(PartitionError, match="has no column 'kye': did you mean 'key'"):
+        load(path, SourceOptions(id_column="kye"))
+
+
+def test_options_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path)
+    with pytest.raises(PartitionError, match=r"scale 0.5 is for amazon2m-like alone"):
+        load(path, SourceOptions(scale=0.5))
+    with pytest.raises(PartitionError, match="source_column does not apply to toy"):
+        load(path, SourceOptions(source_column="from"))
+
+
+def test_other_arrays_are_ignored_with_a_note(tmp_path: Path) -> None:
+    graph = load(save(tmp_path, edge_weight=np.ones(5), year=np.ones(NODES)), OPTIONS)
+    assert graph.notes == ("ignored arrays: edge_weight, year",)
+
+
+BAD = [
+    ({"edge_index": np.array([[0, 12, -1], [1, 1, 40]])}, "edge sources: 2 numbers are out of range, the first is 12"),
+    ({"edge_index": np.zeros((5, 2), int)}, r"edge_index must be \[2, edges\]"),
+    ({"edge_index": np.zeros((2, 5))}, "edge sources must be integers, got float64"),
+    ({"feat": np.where(np.arange(36) % 10 == 4, np.nan, 1).reshape(12, 3)}, "4 feature values .* first at node 1:"),
+    ({"feat": np.full((12, 3), 1e300)}, "36 feature values are NaN or infinite, the first at node 0"),
+    ({"feat": np.ones(12)}, "features must be a table"),
+    ({"feat": np.array([["a"]] * 12)}, "features must be numbers"),
+    ({"feat": np.ones((12, 0))}, "features have no columns"),
+    ({"feat": np.ones((0, 3)), "label": np.ones(0, int), "edge_index": np.zeros((2, 0), int)}, "has no nodes"),
+    ({"feat": None}, "has no features: add feat"),
+    ({"label": np.ones(11, int)}, "list of labels has 11 entries, but there are 12 nodes"),
+    ({"label": np.full(12, -2)}, r"12 labels are outside -1 \(none\)"),
+    ({"label": np.full(12, 0.5)}, "labels must be integers, got 0.5"),
+    ({"label": np.full((12, 2), 3)}, "24 labels are outside"),
+    ({"label": np.array([{}] * 12)}, r"cannot be read \(Object arrays"),
+    ({"train_idx": np.array([99]), "valid_idx": np.array([1]), "test_idx": np.array([2])}, "first is 99; the 12 nodes"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_bad_arrays_are_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = save(tmp_path, **changes)
+    with pytest.raises(PartitionError, match=message) as caught:
+        load(path, OPTIONS)
+    assert "\n" not in str(caught.value)
+
+
+def test_sparse_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    parts = {"feat_indptr": np.arange(13), "feat_data": np.ones(12), "feat_shape": np.array([12, 4])}
+    for indices in (np.full(12, 9), np.zeros(11, int)):
+        with pytest.raises(PartitionError, match=r"toy.npz"):
+            load(save(tmp_path, feat=None, feat_indices=indices, **parts), OPTIONS)
+    sparse = {**parts, "feat_indices": np.zeros(12, int), "feat_shape": np.array([12, 40])}
+    sparse["feat_data"] = np.where(np.arange(12) == 7, np.inf, 1)
+    with pytest.raises(PartitionError, match="1 feature values are NaN or infinite, the first at node 7"):
+        load(save(tmp_path, feat=None, **sparse), OPTIONS)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_damaged_file_is_refused(tmp_path: Path, share: float) -> None:
+    path = Path(save(tmp_path))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    for read in (load, counts):
+        with pytest.raises(PartitionError, match="cannot be read"):
+            read(str(path), OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split": "random:0.5/0.5"}, "split must be official or random:train/valid/test"),
+        ({"split": "best"}, "split must be"),
+        ({"split": "random:0.6/0.3/0.2"}, "must sum to at most 1, got 1.1"),
+        ({"split": "random:-1/1/1"}, "split must be"),
+        ({"knn": -1}, "knn must be zero or positive, got -1"),
+        ({"split_index": -1}, "split_index must be zero or positive"),
+        ({"scale": 0.0}, "scale must be positive"),
+        ({"task": "regression"}, "task must be single, binary or multi"),
+        ({"normalize_features": "column"}, "normalize_features must be none or row"),
+        ({"feature_columns": "x"}, "feature_columns must be a list of names"),
+    ],
+)
+def test_bad_options_are_refused_at_construction(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SourceOptions(**changes)
