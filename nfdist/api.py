@@ -28,3 +28,6 @@ from nfdist.model.task import Loss as Loss
 from nfdist.model.task import Task as Task
 from nfdist.sparse.adjacency import Adjacency as Adjacency
 from nfdist.sparse.knn import knn_graph as knn_graph
+from nfdist.store.shared import SharedStore as SharedStore
+from nfdist.store.store import Store as Store
+from nfdist.world import World as World

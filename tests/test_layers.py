@@ -11,8 +11,8 @@ cli api
 partition
 model
 attention store sparse.knn sparse.metis
-sparse settings
-config seeds log
+collectives sparse settings
+config world seeds log
 errors
 """
 

@@ -48,11 +48,3 @@ def max_over_rows(rows: Tensor) -> Tensor:
         return tail.amax(0)
     top = folded.amax(0).amax(0)
     return torch.maximum(top, tail.amax(0)) if len(tail) else top
-
-
-def sum_over_draws(pull: Tensor, out: Tensor) -> Tensor:
-    """pull[n, h, k, m].sum(2) into out; draw by draw, which is faster than torch's sum over so short an axis."""
-    out.copy_(pull[:, :, 0])
-    for draw in range(1, pull.shape[2]):
-        out += pull[:, :, draw]
-    return out

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import Scratch, chunks, max_over_rows, outer, sum_over_draws
+from nfdist.attention.chunks import Scratch, chunks, max_over_rows, outer
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.errors import ConfigError
 
@@ -183,12 +183,14 @@ class _Summarize(torch.autograd.Function):
             weights = outer(shared, own, scratch)
             torch.mm(weights, grad_sums, out=grad_values[rows])
             pull = scratch.take("pull", *weights.shape)
-            torch.mm(values[rows], grad_sums.t(), out=pull).mul_(weights)
-            chunk_grad = sum_over_draws(pull.view(-1, heads, draws, num_features), grad_logs[rows])
-            by_offset = scratch.take("offset", heads, len(chunk_grad), num_features)
-            chunk_grad.addcmul_(torch.bmm(own.transpose(0, 1), offset, out=by_offset).transpose(0, 1), shared)
+            pull = torch.mm(values[rows], grad_sums.t(), out=pull).view(-1, heads, draws, num_features)
+            total = scratch.take("total", heads, len(pull), num_features)
+            total = torch.bmm(own.transpose(0, 1), offset, out=total).transpose(0, 1)
+            for draw in range(draws):  # faster than a product over all draws and a sum over so short an axis
+                total.addcmul_(pull[:, :, draw], own[:, :, draw, None])
+            torch.mul(total, shared, out=grad_logs[rows])
             if noise is not None:
-                chunk_grad.addcmul_(torch.sub(logs[rows], quiet, out=shared).exp_(), grad_quiet)
+                grad_logs[rows].addcmul_(torch.sub(logs[rows], quiet, out=shared).exp_(), grad_quiet)
         return grad_logs, grad_values, None, None, None
 
 

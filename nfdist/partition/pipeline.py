@@ -15,6 +15,7 @@ from nfdist.errors import PartitionError
 from nfdist.partition.assign import assign, read_assignment
 from nfdist.partition.recipe import Recipe
 from nfdist.partition.sources import load
+from nfdist.partition.sources.locate import locate
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
@@ -39,6 +40,7 @@ def partition(recipe: Recipe) -> Outcome:
     out = Path(recipe.out)
     if out.exists():
         raise PartitionError(f"{out} exists: choose another --out or remove it first")
+    locate(recipe.source)  # a source that is not there should not look like one that was begun
     seconds: dict[str, float] = {}
     with log.progress(4, f"partition {recipe.source}") as progress:
 

@@ -65,7 +65,7 @@ def sparse_rows(groups: list[Group], num_rows: int, num_columns: int, dtype: tor
         places = torch.from_numpy(joined(starts[:-1][positions], counts[positions]))
         indices[places] = features.indices[taken].long()
         values[places] = features.values[taken]
-    return _sparse_csr(torch.from_numpy(starts), indices, values, (num_rows, num_columns))
+    return sparse_csr(torch.from_numpy(starts), indices, values, (num_rows, num_columns))
 
 
 def sparse_slice(features: SparseRows, rows: slice, num_columns: int) -> Tensor:
@@ -73,7 +73,7 @@ def sparse_slice(features: SparseRows, rows: slice, num_columns: int) -> Tensor:
     indptr = features.indptr[rows.start : rows.stop + 1].long()
     entries = slice(int(indptr[0]), int(indptr[-1]))
     shape = (rows.stop - rows.start, num_columns)
-    return _sparse_csr(indptr - indptr[0], features.indices[entries].long(), features.values[entries], shape)
+    return sparse_csr(indptr - indptr[0], features.indices[entries].long(), features.values[entries], shape)
 
 
 def _sparse(part: MappedPart) -> SparseRows:
@@ -81,7 +81,8 @@ def _sparse(part: MappedPart) -> SparseRows:
     return part.features
 
 
-def _sparse_csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def sparse_csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A sparse CSR tensor, without torch's warning that these are new and without its checks."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(indptr, indices, values, shape, check_invariants=False)
