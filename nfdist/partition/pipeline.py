@@ -1,6 +1,7 @@
 """From a source to a partition on disk: read, order the edges by target, divide, write."""
 
 import resource
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,13 @@ def partition(recipe: Recipe) -> Outcome:
     if out.exists():
         raise PartitionError(f"{out} exists: choose another --out or remove it first")
     locate(recipe.source)  # a source that is not there should not look like one that was begun
+    if recipe.assignment and not Path(recipe.assignment).is_file():
+        raise PartitionError(f"assignment {recipe.assignment} is not a file: give one part number a line")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        raise PartitionError(f"{out.parent} cannot be written: {error.strerror or error}") from None
     seconds: dict[str, float] = {}
     with log.progress(4, f"partition {recipe.source}") as progress:
 
