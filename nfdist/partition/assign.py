@@ -30,7 +30,10 @@ def assign(
     both_ways = in_edges if symmetric else in_edges.symmetrized()
     degrees = both_ways.in_degrees.numpy()
     weights = np.stack([np.ones_like(degrees), degrees, graph.split == TRAIN], 1).astype(np.int64)
-    return metis(both_ways, num_parts, weights[:, : 2 + bool(weights[:, 2].any())])
+    found = metis(both_ways, num_parts, weights[:, : 2 + bool(weights[:, 2].any())])
+    if len(np.unique(found)) < num_parts:  # METIS leaves parts of very small graphs empty
+        return np.arange(graph.num_nodes) * num_parts // graph.num_nodes
+    return found
 
 
 def read_assignment(path: Path, graph: SourceGraph, num_parts: int) -> NDArray[np.int64]:

@@ -82,7 +82,10 @@ def partition(recipe: Recipe) -> Outcome:
 def order_edges(graph: SourceGraph, directed: bool) -> Adjacency:
     """The in-edges of every row: as given if directed, otherwise in both directions and each once."""
     if not directed:
-        sources, targets = torch.from_numpy(graph.sources), torch.from_numpy(graph.targets)
+        # What Arrow read is not writable, which torch's tensors must be.
+        sources, targets = (
+            torch.from_numpy(np.require(ends, requirements="W")) for ends in (graph.sources, graph.targets)
+        )
         return Adjacency.from_edges(sources, targets, graph.num_nodes).symmetrized()
     order = np.lexsort((graph.sources, graph.targets))
     indptr = np.concatenate([[0], np.bincount(graph.targets, minlength=graph.num_nodes).cumsum()])

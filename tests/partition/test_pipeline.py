@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -85,6 +87,25 @@ def test_a_graph_without_edges_and_an_empty_part(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "chosen")
     assert [part.num_nodes for part in store.parts] == [3, 0, 3]
     assert list(store.original_ids(torch.arange(6))) == [0, 3, 4, 1, 2, 5]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_tables_of_names_become_a_partition(tmp_path: Path, directed: bool) -> None:
+    names = [f"node {number}" for number in range(9)]
+    features = pa.array([[float(number), 1.0] for number in range(9)])
+    (tmp_path / "tables").mkdir()
+    nodes = pa.table({"id": names, "features": features, "label": [number % 2 for number in range(9)]})
+    edges = pa.table({"source": names[:-1], "target": names[1:]})
+    pq.write_table(nodes, tmp_path / "tables" / "nodes.parquet")
+    pq.write_table(edges, tmp_path / "tables" / "edges.parquet")
+    given = {"parts": 2, "out": str(tmp_path / "out"), "directed": directed}
+    partition(Recipe.build(str(tmp_path / "tables"), given))
+    store = Store.open(tmp_path / "out")
+    assert all(part.num_nodes > 0 for part in store.parts)
+    assert store.num_edges == (8 if directed else 16)
+    found = store.node_ids(names)
+    assert torch.equal(store.take(found)[:, 0], torch.arange(9.0))
+    assert store.induced(found).num_edges == store.num_edges
 
 
 def test_metis_cuts_fewer_edges_than_chance_and_balances_the_parts(tmp_path: Path) -> None:
