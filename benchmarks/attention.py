@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from transcription import Transcription
 
+from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.model.nodeformer import Draw, NodeFormer
 from nfdist.model.relation import Relation
@@ -39,12 +40,12 @@ class Setting:
 
     @cached_property
     def relation(self) -> Relation:
-        edges = torch.randint(self.nodes, (2, int(2.1 * self.nodes)), generator=torch.Generator().manual_seed(1))
+        edges = torch.randint(self.nodes, (2, int(2.1 * self.nodes)), generator=seeds.generator(0, "edges"))
         return Relation.build(Adjacency.from_edges(edges[0], edges[1], self.nodes))
 
     @cached_property
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        generator = torch.Generator().manual_seed(2)
+        generator = seeds.generator(0, "batch")
         features = torch.randn(self.nodes, FEATURES, generator=generator)
         return features, torch.randint(CLASSES, (self.nodes,), generator=generator)
 

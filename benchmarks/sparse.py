@@ -12,6 +12,7 @@ import warnings
 
 import torch
 
+from nfdist import seeds
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.dgl_door import dgl
 
@@ -23,7 +24,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"{'nodes':>10}{'edges':>12}{'nfdist':>10}{'u_mul_e':>10}{'copy_u':>10}   ms, {CHANNELS} channels")
     for num_nodes, num_edges in SIZES:
-        ends = torch.randint(num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(0))
+        ends = torch.randint(num_nodes, (2, num_edges), generator=seeds.generator(0, "edges"))
         graph = Adjacency.from_edges(ends[0], ends[1], num_nodes)
         rows, weights = torch.randn(num_nodes, CHANNELS), torch.rand(graph.num_edges)
         theirs = dgl().graph(("csc", (graph.indptr, graph.sources, graph.sources.new_empty(0))), num_nodes=num_nodes)

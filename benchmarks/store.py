@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from nfdist import seeds
 from nfdist.partition.pipeline import partition
 from nfdist.partition.recipe import Recipe
 from nfdist.sparse.dgl_door import dgl
@@ -32,15 +33,10 @@ def medians(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, f
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def compare(directory: Path, num_nodes: int) -> None:
-    opening = medians({"open": lambda: Store.open(directory)}, 3)["open"]
-    store = Store.open(directory)
-    print(f"{store.num_nodes:,} nodes, {store.num_edges:,} edges: opened in {opening:.0f} ms   wanted < 1000")
-    node_ids = torch.randperm(store.num_nodes, generator=torch.Generator().manual_seed(0))[:num_nodes]
-    memory = torch.cat([rows for _, rows in store.scan(1 << 18)])
-    buffer, other = torch.empty(num_nodes, store.num_features), torch.empty(num_nodes, store.num_features)
-    ascending = node_ids.sort().values
-    rows = medians(
+def compare_rows(store: Store, memory: torch.Tensor, node_ids: torch.Tensor) -> dict[str, float]:
+    """Rows of the store against the same rows of one array in memory."""
+    buffer, other = torch.empty(2, len(node_ids), store.num_features)
+    times = medians(
         {
             "store": lambda: store.take(node_ids, out=buffer),
             "indexing": lambda: memory[node_ids],
@@ -49,15 +45,19 @@ def compare(directory: Path, num_nodes: int) -> None:
         20,
     )
     assert torch.equal(buffer, other)
-    sorted_rows = medians(
-        {
-            "store": lambda: store.take(ascending, out=buffer),
-            "indexing": lambda: memory[ascending],
-            "index_select into a buffer": lambda: torch.index_select(memory, 0, ascending, out=other),
-        },
-        20,
-    )
-    assert torch.equal(buffer, other)
+    return times
+
+
+def compare(directory: Path, num_nodes: int) -> None:
+    opening = medians({"open": lambda: Store.open(directory)}, 3)["open"]
+    store = Store.open(directory)
+    print(f"{store.num_nodes:,} nodes, {store.num_edges:,} edges: opened in {opening:.0f} ms   wanted < 1000")
+    node_ids = torch.randperm(store.num_nodes, generator=seeds.generator(0, "nodes"))[:num_nodes]
+    memory = torch.cat([rows for _, rows in store.scan(1 << 18)])
+    rows = {
+        order: compare_rows(store, memory, ids)
+        for order, ids in (("ascending, as a batch is read", node_ids.sort().values), ("in random order", node_ids))
+    }
     parts = [store.in_edges(number) for number in range(len(store.parts))]
     sources = torch.cat([part_sources for _, part_sources in parts])
     degrees = torch.cat([indptr.diff() for indptr, _ in parts])
@@ -79,7 +79,7 @@ def compare(directory: Path, num_nodes: int) -> None:
     }
     assert sides["store"]().num_edges == sides["dgl"]().num_edges() == len(mask_all_edges())
     induced = medians(sides, 7)
-    for order, times in (("ascending, as a batch is read", sorted_rows), ("in random order", rows)):
+    for order, times in rows.items():
         print(f"{num_nodes:,} random rows into a buffer, {order}: {times['store']:.1f} ms")
         for name in ("indexing", "index_select into a buffer"):
             speed = times[name] / times["store"]

@@ -6,6 +6,7 @@ hash of a key and the node's id, so it is the same on every rank, in every chunk
 
 import hashlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,11 @@ def derive(seed: int, *path: str | int) -> int:
 def generator(seed: int, *path: str | int) -> torch.Generator:
     """A CPU generator for one named purpose."""
     return torch.Generator().manual_seed(derive(seed, *path))
+
+
+def numpy_generator(seed: int, *path: str | int) -> np.random.Generator:
+    """A numpy generator for one named purpose."""
+    return np.random.Generator(np.random.Philox(derive(seed, *path)))
 
 
 def gumbel(key: int, node_ids: Tensor, streams: int, dtype: torch.dtype = torch.float32) -> Tensor:

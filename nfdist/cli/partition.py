@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from nfdist.partition.assign import METHODS
 from nfdist.partition.pipeline import partition
 from nfdist.partition.recipe import Recipe
 
@@ -11,7 +12,7 @@ from nfdist.partition.recipe import Recipe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="the directory to make; a recipe has one of its own")
-    parser.add_argument("--method", choices=("metis", "random", "file"), help="how to divide the nodes (default metis)")
+    parser.add_argument("--method", choices=METHODS, help="how to divide the nodes (default metis)")
     parser.add_argument("--assignment", metavar="FILE", help="with --method file: a part number a line, by node")
     parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from dataclasses import asdict
-from pathlib import Path
 
 from nfdist import log
 from nfdist.cli.partition import add_source_arguments, recipe_of
@@ -16,19 +15,16 @@ from nfdist.partition.sources import counts
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     parser.add_argument("--method", choices=("metis", "random"), help="how the nodes will be divided (default metis)")
+    parser.set_defaults(out=".")
     parser.add_argument("--json", action="store_true", help="print the plan as one line, the last of stdout")
 
 
 def run(options: argparse.Namespace) -> int:
-    options.out = options.out if "out" in options else "."
     recipe = recipe_of(options)
     found = counts(recipe.source, recipe.options)
     planned = plan(recipe, found)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    nearest = next(
-        path for path in (Path(recipe.out).absolute(), *Path(recipe.out).absolute().parents) if path.exists()
-    )
-    free = shutil.disk_usage(nearest).free
+    free = shutil.disk_usage(".").free
     print(
         f"{recipe.source}: {found.nodes:,} nodes, {found.edges:,} edges listed, {planned.stored_edges:,} to store, "
         f"{found.features:,} features"
@@ -41,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
             f"this machine has {memory / 2**30:.1f} GiB, too little for a peak of {planned.peak_bytes / 2**30:.1f} GiB"
         )
     if planned.disk_bytes > free:
-        log.warn(f"{nearest} has {free / 2**30:.1f} GiB free, too little for {planned.disk_bytes / 2**30:.1f} GiB")
+        log.warn(f"this disk has {free / 2**30:.1f} GiB free, too little for {planned.disk_bytes / 2**30:.1f} GiB")
     if options.json:
         result = {"stages": [asdict(stage) for stage in planned.stages], "stored_edges": planned.stored_edges}
         fits = planned.peak_bytes <= memory and planned.disk_bytes <= free

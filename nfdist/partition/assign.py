@@ -25,8 +25,7 @@ def assign(
     if num_parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int64)
     if method == "random" or in_edges.num_edges == 0:
-        generator = np.random.Generator(np.random.Philox(seeds.derive(seed, "parts")))
-        return generator.permutation(graph.num_nodes) % num_parts
+        return seeds.numpy_generator(seed, "parts").permutation(graph.num_nodes) % num_parts
     both_ways = in_edges if symmetric else in_edges.symmetrized()
     degrees = both_ways.in_degrees.numpy()
     weights = np.stack([np.ones_like(degrees), degrees, graph.split == TRAIN], 1).astype(np.int64)

@@ -18,6 +18,7 @@ from nfdist.partition.recipe import Recipe
 from nfdist.partition.sources import load
 from nfdist.partition.sources.locate import locate
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.aside import existing_ancestor
 from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
 from nfdist.store.writing import write_partition
@@ -45,10 +46,9 @@ def partition(recipe: Recipe) -> Outcome:
     if recipe.assignment and not Path(recipe.assignment).is_file():
         raise PartitionError(f"assignment {recipe.assignment} is not a file: give one part number a line")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out.parent).close()
+        tempfile.TemporaryFile(dir=existing_ancestor(out)).close()
     except OSError as error:
-        raise PartitionError(f"{out.parent} cannot be written: {error.strerror or error}") from None
+        raise PartitionError(f"{existing_ancestor(out)} cannot be written: {error.strerror or error}") from None
     seconds: dict[str, float] = {}
     with log.progress(4, f"partition {recipe.source}") as progress:
 

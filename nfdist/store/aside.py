@@ -38,6 +38,11 @@ def written_aside(directory: Path, needed_bytes: int) -> Iterator[Path]:
     _flush(directory.parent)
 
 
+def existing_ancestor(directory: Path) -> Path:
+    """The nearest folder above `directory` that is already there: the disk it will be on."""
+    return next(folder for folder in directory.absolute().parents if folder.is_dir())
+
+
 def remove_stale(directory: Path) -> None:
     """Remove what processes of this host that are no longer alive left beside `directory`."""
     pattern = re.compile(re.escape(_prefix(directory)) + r"(\d+)-(.*)-[0-9a-f]{8}")

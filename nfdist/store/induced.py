@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.arrow_files import integer_type
 from nfdist.store.mapped import MappedPart
-from nfdist.store.ranges import Integers, offsets, pieces
+from nfdist.store.ranges import Integers, joined, offsets, pieces
 from nfdist.store.threads import in_threads
 
 EDGES_AT_ONCE = 1 << 17  # small enough for a core's cache
@@ -56,15 +56,12 @@ class Induction:
 
     def _edges_inside(self, edges: InEdges) -> NDArray[np.int64]:
         """Target row and source row, side by side in one integer, of every edge from a node of the batch."""
-        ends = np.cumsum(edges.counts)
-        positions = np.repeat(edges.starts - (ends - edges.counts), edges.counts)
-        positions += np.arange(len(positions))
         # Positions are in range by construction; "clip" spares the copy that numpy's own check makes.
-        sources = edges.sources.take(positions, mode="clip")
+        sources = edges.sources.take(joined(edges.starts, edges.counts), mode="clip")
         kept = np.flatnonzero(self._inside.take(sources, mode="clip"))
-        targets = edges.targets.take(np.searchsorted(ends, kept, side="right"))
-        joined: NDArray[np.int64] = targets | self._local_rows.take(sources.take(kept))
-        return joined
+        targets = edges.targets.take(np.searchsorted(np.cumsum(edges.counts), kept, side="right"))
+        rows: NDArray[np.int64] = targets | self._local_rows.take(sources.take(kept))
+        return rows
 
 
 def _in_edges(part: MappedPart, node_ids: Integers, targets: Integers) -> Iterator[InEdges]:

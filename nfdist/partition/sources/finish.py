@@ -98,23 +98,9 @@ def _signed(ends: NDArray[Any]) -> NDArray[Any]:
 
 
 def _nearest_neighbors(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    import torch
+    from nfdist.sparse.knn import knn_graph  # imported late: most sources need no torch
 
-    from nfdist.sparse.knn import knn_graph
-
-    if scipy.sparse.issparse(rows):
-        return _nearest_sparse(rows, neighbors)
-    # Distances in float16 would overflow.
-    graph = knn_graph(torch.from_numpy(rows.astype(np.float32, copy=False)), neighbors)
+    # scikit-learn knows no newer kind of sparse rows, and distances in float16 would overflow.
+    known = scipy.sparse.csr_matrix(rows) if scipy.sparse.issparse(rows) else rows.astype(np.float32, copy=False)
+    graph = knn_graph(known, neighbors)
     return graph.sources.numpy(), graph.targets.numpy()
-
-
-def _nearest_sparse(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The same graph from sparse rows, which are never made dense: Deezer's would take 3.5 GB."""
-    from sklearn.neighbors import kneighbors_graph
-
-    if neighbors > rows.shape[0]:
-        raise PartitionError(f"a k-NN graph of {rows.shape[0]} nodes needs k between 1 and that, got {neighbors}")
-    found = kneighbors_graph(scipy.sparse.csr_matrix(rows), neighbors, include_self=True)
-    both = ((found + found.T) > 0).tocoo()
-    return both.col.astype(np.int64), both.row.astype(np.int64)

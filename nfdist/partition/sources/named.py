@@ -33,7 +33,7 @@ def read_digits() -> RawSource:
 
 
 def read_news(folder: Path | None) -> RawSource:
-    """Ten categories of 20 Newsgroups as TF-IDF features, from text in the data folder or scikit-learn's own copy."""
+    """Ten categories of 20 Newsgroups as TF-IDF features, from text in the data folder."""
     texts, labels = _read_texts(folder)
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 

@@ -33,7 +33,7 @@ def parse_fractions(split: str) -> tuple[float, float, float]:
 def draw(labeled: NDArray[np.bool_], fractions: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
     """A random split of the labeled nodes; the others stay unassigned."""
     rows = np.flatnonzero(labeled)
-    order = np.random.Generator(np.random.Philox(seeds.derive(seed, "split"))).permutation(rows)
+    order = seeds.numpy_generator(seed, "split").permutation(rows)
     # Running sums are rounded, not sizes, so that fractions that sum to 1 leave nobody out.
     ends = np.rint(np.minimum(np.cumsum(fractions), 1.0) * len(rows)).astype(np.int64)
     split = np.full(len(labeled), UNASSIGNED, np.int8)

@@ -167,4 +167,4 @@ def _draw_features(labels: NDArray[np.int64], communities: NDArray[np.int32], se
 
 
 def _stream(seed: int, *purpose: str | int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(seeds.derive(seed, NAME, *purpose)))
+    return seeds.numpy_generator(seed, NAME, *purpose)
