@@ -1,15 +1,16 @@
 """What the ranks of a world do together. Every rank must call each of these; only tensors travel, never a pickle."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as distributed
 from torch import Tensor
 
+from nfdist.errors import WorldError
 from nfdist.world import World
 
 
-def exchange(world: World, outgoing: Sequence[Tensor]) -> list[Tensor]:
+def exchange(world: World, outgoing: Sequence[Tensor], name: str = "exchange") -> list[Tensor]:
     """Send one tensor to every rank and receive one from each, in the order of ranks.
 
     Tensors may differ in their first dimension only. Every rank must call this.
@@ -19,16 +20,95 @@ def exchange(world: World, outgoing: Sequence[Tensor]) -> list[Tensor]:
         return list(outgoing)
     sent = torch.tensor([len(tensor) for tensor in outgoing])
     received = torch.empty_like(sent)
-    distributed.all_to_all_single(received, sent)
+    with world.watch.collective(name, sent.nbytes):
+        distributed.all_to_all_single(received, sent, group=world.group)
+    return swap(world, outgoing, received.tolist(), name)
+
+
+def swap(world: World, outgoing: Sequence[Tensor], counts: Sequence[int], name: str = "swap") -> list[Tensor]:
+    """`exchange` for ranks that already know how many rows come from each. Every rank must call this."""
+    if world.size == 1:
+        return list(outgoing)
+    lengths = [len(tensor) for tensor in outgoing]
     together = torch.cat(list(outgoing)).contiguous()
-    arrived = together.new_empty(int(received.sum()), *together.shape[1:])
-    distributed.all_to_all_single(arrived, together, received.tolist(), sent.tolist())
-    return list(torch.split(arrived, received.tolist()))
+    arrived = together.new_empty(sum(counts), *together.shape[1:])
+    own = outgoing[world.rank].nbytes  # what a rank sends to itself does not travel
+    with world.watch.collective(name, together.nbytes - own):
+        distributed.all_to_all_single(arrived, together, list(counts), lengths, group=world.group)
+    return list(torch.split(arrived, list(counts)))
 
 
-def least(world: World, values: Tensor) -> Tensor:
+def least(world: World, values: Tensor, name: str = "least") -> Tensor:
     """The smallest value of every entry over the ranks. Every rank must call this."""
-    lowest = values.clone()
+    return _reduced(world, values, "MIN", name)
+
+
+def largest(world: World, values: Tensor, name: str = "largest") -> Tensor:
+    """The largest value of every entry over the ranks. Every rank must call this."""
+    return _reduced(world, values, "MAX", name)
+
+
+def total(world: World, values: Tensor, name: str = "total") -> Tensor:
+    """The sum of every entry over the ranks. Every rank must call this."""
+    return _reduced(world, values, "SUM", name)
+
+
+def gather(world: World, values: Tensor, name: str = "gather") -> list[Tensor]:
+    """The tensors of all ranks, in their order; they may differ in their first dimension. Every rank must call this."""
+    return exchange(world, [values] * world.size, name)
+
+
+def gather_text(world: World, text: str, name: str = "gather") -> list[str]:
+    """The texts of all ranks, in their order. Every rank must call this."""
+    return [bytes(part.tolist()).decode() for part in gather(world, _as_tensor(text), name)]
+
+
+def broadcast(world: World, values: Tensor, source: int, name: str = "broadcast") -> Tensor:
+    """The tensor of one rank, in place, on all of them; shapes and types must agree. Every rank must call this."""
     if world.size > 1:
-        distributed.all_reduce(lowest, distributed.ReduceOp.MIN)
-    return lowest
+        with world.watch.collective(name, values.nbytes if world.rank == source else 0):
+            distributed.broadcast(values, source, group=world.group)
+    return values
+
+
+def broadcast_text(world: World, text: str, source: int, name: str = "broadcast") -> str:
+    """The text of one rank on all of them. Every rank must call this."""
+    mine = _as_tensor(text)
+    length = broadcast(world, torch.tensor([len(mine)]), source, name)
+    content = mine if world.rank == source else torch.empty(int(length), dtype=torch.uint8)
+    return bytes(broadcast(world, content, source, name).tolist()).decode()
+
+
+def fail_together(world: World, error: Exception | None, kind: type[Exception]) -> None:
+    """Raise on every rank what any rank ran into: a check that fails on one must not leave the others waiting."""
+    if world.size == 1:
+        if error is not None:
+            raise error
+        return
+    texts = gather_text(world, "" if error is None else f"{type(error).__name__}: {error}", "check")
+    failed = [rank for rank, text in enumerate(texts) if text]
+    if error is not None:
+        raise error
+    if failed:
+        raise kind(f"rank {failed[0]} cannot go on: {texts[failed[0]].partition(': ')[2]}")
+
+
+def agree(world: World, facts: Mapping[str, str]) -> None:
+    """Raise on every rank when a fact is not the same on all of them, and say which differs. Every rank must call."""
+    for fact, value in facts.items():
+        values = gather_text(world, value, "compare")
+        for rank, other in enumerate(values):
+            if other != values[0]:
+                raise WorldError(f"rank {rank} has {fact} {other}, rank 0 has {values[0]}: give every rank the same")
+
+
+def _reduced(world: World, values: Tensor, operation: str, name: str) -> Tensor:
+    result = values.clone()
+    if world.size > 1:
+        with world.watch.collective(name, result.nbytes):
+            distributed.all_reduce(result, getattr(distributed.ReduceOp, operation), group=world.group)
+    return result
+
+
+def _as_tensor(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)

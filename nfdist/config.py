@@ -1,9 +1,22 @@
 """The settings of nfdist: one frozen dataclass a section, refused at construction when a value cannot work."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from nfdist.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """[data]: which graph. `split` is the stored one, or random:train/valid/test, drawn anew for each seed."""
+
+    partition: str = ""
+    split: str = "stored"
+
+    def __post_init__(self) -> None:
+        if self.split != "stored":
+            parse_fractions("data.split", self.split, "stored")
 
 
 @dataclass(frozen=True)
@@ -33,12 +46,16 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """[attention]: which weights. `eval_temperature` 0 means the training temperature."""
+    """[attention]: which weights. `eval_temperature` 0 means the training temperature.
+
+    `scope` is whom a node hears: its rank's batch, or the batches of all ranks of the world.
+    """
 
     kind: str = "gumbel"
     temperature: float = 0.25
     eval_temperature: float = 0.0
     noise_draws: int = 10
+    scope: str = "rank"
     epsilon: float = 0.0
 
     def __post_init__(self) -> None:
@@ -50,30 +67,158 @@ class AttentionConfig:
                 f"attention.eval_temperature must be positive, or 0 for the training one, got {self.eval_temperature}"
             )
         _at_least("attention.noise_draws", self.noise_draws, 1)
+        _one_of("attention.scope", self.scope, "rank", "world")
         if not self.epsilon >= 0:
             raise ConfigError(f"attention.epsilon must be zero or positive, got {self.epsilon}")
 
 
 @dataclass(frozen=True)
 class RelationConfig:
-    """[relation]: the bias towards the input graph, over paths of up to `order` steps; order 0 ignores the graph."""
+    """[relation]: the bias towards the input graph, over paths of up to `order` steps; order 0 ignores the graph.
+
+    `scope` is whose edges count: those inside each rank's batch, or those among the batches of all ranks.
+    """
 
     order: int = 2
     gate: str = "sigmoid"
     normalize: bool = True
+    scope: str = "rank"
 
     def __post_init__(self) -> None:
         _at_least("relation.order", self.order, 0)
         _one_of("relation.gate", self.gate, "sigmoid", "identity")
+        _one_of("relation.scope", self.scope, "rank", "world")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """[train]: `batch_nodes` is the most a rank takes in a step; 0 divides the whole graph among the ranks.
+
+    Zero switches off: `clip_norm`, `early_stop` (evaluations without improvement), `evaluate_every` (epochs) and
+    `checkpoint_every` (steps; best and final checkpoints are written anyway).
+    """
+
+    epochs: int = 100
+    batch_nodes: int = 0
+    batch_from: str = "all"
+    sampling: str = "uniform"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    edge_loss: float = 0.1
+    edge_loss_mean: str = "edges"
+    schedule: str = "constant"
+    warmup_steps: int = 0
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.5
+    clip_norm: float = 0.0
+    early_stop: int = 0
+    seeds: tuple[int, ...] = (0,)
+    evaluate_every: int = 1
+    checkpoint_every: int = 100
+    keep: int = 2
+    init_from: str = ""
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        for key, least in (("epochs", 1), ("keep", 1)):
+            _at_least(f"train.{key}", getattr(self, key), least)
+        for key in ("batch_nodes", "warmup_steps", "early_stop", "evaluate_every", "checkpoint_every"):
+            _at_least(f"train.{key}", getattr(self, key), 0)
+        for key in ("weight_decay", "edge_loss", "clip_norm"):
+            if not 0 <= getattr(self, key) < math.inf:
+                raise ConfigError(f"train.{key} must be zero or positive, got {getattr(self, key)}")
+        for key in ("learning_rate", "gamma"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise ConfigError(f"train.{key} must be positive, got {getattr(self, key)}")
+        _one_of("train.batch_from", self.batch_from, "all", "train")
+        _one_of("train.sampling", self.sampling, "uniform", "local")
+        _one_of("train.edge_loss_mean", self.edge_loss_mean, "edges", "nodes")
+        _one_of("train.schedule", self.schedule, "constant", "milestones", "cosine")
+        _one_of("train.precision", self.precision, "float32", "float64", "bf16")
+        if (self.schedule == "milestones") != bool(self.milestones):
+            raise ConfigError(
+                f'train.schedule "milestones" and train.milestones go together, got "{self.schedule}" and '
+                f"{list(self.milestones)}"
+            )
+        if list(self.milestones) != sorted(set(self.milestones)) or any(step < 1 for step in self.milestones):
+            raise ConfigError(f"train.milestones must be ascending steps of at least 1, got {list(self.milestones)}")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(seed < 0 for seed in self.seeds):
+            raise ConfigError(f"train.seeds must be distinct numbers of at least 0, got {list(self.seeds)}")
+        if self.early_stop and not self.evaluate_every:
+            raise ConfigError("train.early_stop needs evaluations: set train.evaluate_every to at least 1")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """[evaluate]: the metric that chooses the best epoch; "auto" is accuracy, or ROC-AUC for yes-or-no tasks."""
+
+    metric: str = "auto"
+
+    def __post_init__(self) -> None:
+        _one_of("evaluate.metric", self.metric, "auto", "accuracy", "roc_auc", "f1_macro", "f1_micro")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """[run]: where results go and where the model lives; a rank that waits `timeout_seconds` for another gives up."""
+
+    dir: str = ""
+    device: str = "auto"
+    timeout_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        _one_of("run.device", self.device, "auto", "cpu", "cuda")
+        if not 1 <= self.timeout_seconds < math.inf:
+            raise ConfigError(f"run.timeout_seconds must be at least 1 and finite, got {self.timeout_seconds}")
+
+
+@dataclass(frozen=True)
+class ObserveConfig:
+    """[observe]: Prometheus metrics of local rank r are at host:port + r; port 0 serves none."""
+
+    host: str = "127.0.0.1"
+    port: int = 9400
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 65536:
+            raise ConfigError(f"observe.port must be 0 to 65535, got {self.port}")
 
 
 @dataclass(frozen=True)
 class Config:
     """All sections of a configuration file."""
 
+    data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     relation: RelationConfig = field(default_factory=RelationConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    observe: ObserveConfig = field(default_factory=ObserveConfig)
+
+    def __post_init__(self) -> None:
+        if self.relation.order == 0 and self.train.edge_loss > 0:
+            raise ConfigError(
+                f"train.edge_loss = {self.train.edge_loss} needs a graph, and relation.order is 0: "
+                "set train.edge_loss=0 or relation.order to at least 1"
+            )
+
+
+def parse_fractions(name: str, split: str, otherwise: str) -> tuple[float, float, float]:
+    """The fractions of `random:train/valid/test`; messages call the setting `name` and its other value `otherwise`."""
+    kind, _, text = split.partition(":")
+    try:
+        fractions = tuple(float(part) for part in text.split("/"))
+    except ValueError:
+        fractions = ()
+    if kind != "random" or len(fractions) != 3 or not all(0 <= part <= 1 for part in fractions):
+        raise ConfigError(
+            f"{name} must be {otherwise} or random:train/valid/test, such as random:0.5/0.25/0.25, got {split!r}"
+        )
+    if sum(fractions) > 1 + 1e-9:
+        raise ConfigError(f"the fractions of {name} {split!r} must sum to at most 1, got {sum(fractions):g}")
+    return fractions
 
 
 def _one_of(name: str, value: Any, *choices: str) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 LAYERS = """
 cli api
-partition
+train
+evaluate partition
 model
-attention store sparse.knn sparse.metis
-collectives sparse settings
+attention store sparse.knn sparse.metis runs observe
+collectives rendezvous sparse settings
 config world seeds log
 errors
 """

@@ -52,9 +52,9 @@ def test_file_then_overrides(tmp_path: Path) -> None:
     path.write_text("[model]\nlayers = 3\nheads = 1\n[attention]\ntemperature = 1\n")
     config = load(path, ["model.heads=8", "relation.gate=identity", "model.residual=false"])
     assert config == Config(
-        ModelConfig(layers=3, heads=8, residual=False),
-        AttentionConfig(temperature=1.0),
-        RelationConfig(gate="identity"),
+        model=ModelConfig(layers=3, heads=8, residual=False),
+        attention=AttentionConfig(temperature=1.0),
+        relation=RelationConfig(gate="identity"),
     )
     assert type(config.attention.temperature) is float
 
@@ -66,7 +66,9 @@ def test_file_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_dumped_configuration_loads_as_itself(tmp_path: Path) -> None:
-    config = Config(ModelConfig(dropout=1e-7, residual=False), AttentionConfig(temperature=1e22, epsilon=1e-6))
+    config = Config(
+        model=ModelConfig(dropout=1e-7, residual=False), attention=AttentionConfig(temperature=1e22, epsilon=1e-6)
+    )
     path = tmp_path / "config.toml"
     path.write_text(dump(config), encoding="utf-8")
     assert load(path) == config

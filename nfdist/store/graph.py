@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nfdist import seeds
+
 UNASSIGNED, TRAIN, VALID, TEST = 0, 1, 2, 3  # a node's split, as stored
 SPLIT_NAMES = ("unassigned", "train", "valid", "test")
 
@@ -33,3 +35,15 @@ class SourceGraph:
     @property
     def num_nodes(self) -> int:
         return len(self.original_ids)
+
+
+def draw_split(labeled: NDArray[np.bool_], fractions: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
+    """A random split of the labeled nodes; the others stay unassigned."""
+    rows = np.flatnonzero(labeled)
+    order = seeds.numpy_generator(seed, "split").permutation(rows)
+    # Running sums are rounded, not sizes, so that fractions that sum to 1 leave nobody out.
+    ends = np.rint(np.minimum(np.cumsum(fractions), 1.0) * len(rows)).astype(np.int64)
+    split = np.full(len(labeled), UNASSIGNED, np.int8)
+    for code, start, end in zip((TRAIN, VALID, TEST), (0, *ends), ends, strict=False):
+        split[order[start:end]] = code
+    return split

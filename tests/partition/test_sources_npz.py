@@ -9,8 +9,7 @@ import scipy.sparse
 
 from nfdist.errors import ConfigError, PartitionError
 from nfdist.partition.sources import SourceCounts, SourceOptions, counts, load
-from nfdist.partition.sources.splits import draw
-from nfdist.store.graph import TEST, TRAIN, UNASSIGNED, VALID
+from nfdist.store.graph import TEST, TRAIN, UNASSIGNED, VALID, draw_split
 
 NODES = 12
 
@@ -80,8 +79,8 @@ def test_random_splits_leave_out_the_unlabeled_and_repeat_by_seed(tmp_path: Path
     assert (split[arrays()["label"] < 0] == UNASSIGNED).all()
     assert (split[arrays()["label"] >= 0] != UNASSIGNED).all()
     many = np.ones(1000, np.bool_)
-    assert np.bincount(draw(many, (0.5, 0.2, 0.1), 0), minlength=4).tolist() == [200, 500, 200, 100]
-    assert not np.array_equal(draw(many, (0.5, 0.2, 0.1), 0), draw(many, (0.5, 0.2, 0.1), 1))
+    assert np.bincount(draw_split(many, (0.5, 0.2, 0.1), 0), minlength=4).tolist() == [200, 500, 200, 100]
+    assert not np.array_equal(draw_split(many, (0.5, 0.2, 0.1), 0), draw_split(many, (0.5, 0.2, 0.1), 1))
 
 
 @pytest.mark.parametrize(("density", "sparse"), [(0.02, True), (0.4, False)])

@@ -6,11 +6,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from nfdist.config import parse_fractions
 from nfdist.errors import PartitionError
 from nfdist.partition.sources import checking, features, splits
 from nfdist.partition.sources.options import SourceOptions
 from nfdist.partition.sources.raw import RawSource
-from nfdist.store.graph import SourceGraph
+from nfdist.store.graph import SourceGraph, draw_split
 
 _MOST_CLASSES = 1 << 31
 
@@ -76,9 +77,8 @@ def _settle_split(raw: RawSource, labels: NDArray[Any], options: SourceOptions) 
     if raw.members is not None and options.split in (None, "official"):
         return splits.official(raw.members, len(labels), options.split_index, raw.name)
     labeled = (labels >= 0).reshape(len(labels), -1).any(axis=1)
-    return splits.draw(
-        np.asarray(labeled), splits.parse_fractions(options.split or splits.DEFAULT_RANDOM), options.seed
-    )
+    fractions = parse_fractions("split", options.split or splits.DEFAULT_RANDOM, "official")
+    return draw_split(np.asarray(labeled), fractions, options.seed)
 
 
 def _settle_edges(raw: RawSource, rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:

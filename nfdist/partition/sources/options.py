@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from nfdist.config import parse_fractions
 from nfdist.errors import ConfigError
-from nfdist.partition.sources import splits
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SourceOptions:
 
     def __post_init__(self) -> None:
         if self.split is not None and self.split != "official":
-            splits.parse_fractions(self.split)
+            parse_fractions("split", self.split, "official")
         for name in ("split_index", "knn"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must be zero or positive, got {getattr(self, name)}")

@@ -1,4 +1,4 @@
-"""Which nodes are for training, validation and testing: as the source says, or drawn from a seed."""
+"""Which nodes are for training, validation and testing, as the source says."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,40 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nfdist import seeds
-from nfdist.errors import ConfigError, PartitionError
+from nfdist.errors import PartitionError
 from nfdist.partition.sources import checking
 from nfdist.store.graph import SPLIT_NAMES, TEST, TRAIN, UNASSIGNED, VALID
 
 DEFAULT_RANDOM = "random:0.5/0.25/0.25"
 WORDS = {"train": TRAIN, "val": VALID, "valid": VALID, "validation": VALID, "test": TEST}
 CODES_NOTE = "split numbers are read as 0 unassigned, 1 train, 2 valid, 3 test"
-
-
-def parse_fractions(split: str) -> tuple[float, float, float]:
-    """The fractions of `random:train/valid/test`."""
-    kind, _, text = split.partition(":")
-    try:
-        fractions = tuple(float(part) for part in text.split("/"))
-    except ValueError:
-        fractions = ()
-    if kind != "random" or len(fractions) != 3 or not all(0 <= part <= 1 for part in fractions):
-        raise ConfigError(f"split must be official or random:train/valid/test, such as {DEFAULT_RANDOM}, got {split!r}")
-    if sum(fractions) > 1 + 1e-9:
-        raise ConfigError(f"the fractions of split {split!r} must sum to at most 1, got {sum(fractions):g}")
-    return fractions
-
-
-def draw(labeled: NDArray[np.bool_], fractions: tuple[float, float, float], seed: int) -> NDArray[np.int8]:
-    """A random split of the labeled nodes; the others stay unassigned."""
-    rows = np.flatnonzero(labeled)
-    order = seeds.numpy_generator(seed, "split").permutation(rows)
-    # Running sums are rounded, not sizes, so that fractions that sum to 1 leave nobody out.
-    ends = np.rint(np.minimum(np.cumsum(fractions), 1.0) * len(rows)).astype(np.int64)
-    split = np.full(len(labeled), UNASSIGNED, np.int8)
-    for code, start, end in zip((TRAIN, VALID, TEST), (0, *ends), ends, strict=False):
-        split[order[start:end]] = code
-    return split
 
 
 def official(members: Mapping[int, NDArray[Any]], num_nodes: int, index: int, name: str) -> NDArray[np.int8]:
