@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test format demo bench-attention bench-sparse bench-partition clean
+.PHONY: setup test format demo bench-attention bench-sparse bench-partition bench-train clean
 
 setup: .venv/ready
 
@@ -36,6 +36,9 @@ bench-sparse: .venv/ready
 bench-partition: .venv/ready
 	$(BIN)/python benchmarks/partition.py --full
 	$(BIN)/python benchmarks/store.py
+
+bench-train: .venv/ready
+	$(BIN)/python benchmarks/train.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache

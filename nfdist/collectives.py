@@ -1,12 +1,14 @@
 """What the ranks of a world do together. Every rank must call each of these; only tensors travel, never a pickle."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from nfdist.errors import WorldError
+from nfdist.errors import NfdistError, WorldError
 from nfdist.world import World
 
 
@@ -53,6 +55,16 @@ def total(world: World, values: Tensor, name: str = "total") -> Tensor:
     return _reduced(world, values, "SUM", name)
 
 
+def tally(world: World, values: Tensor, name: str = "tally") -> Tensor:
+    """The values [k] of all ranks as the rows of [ranks, k]. Every rank must call this."""
+    rows = values.new_empty(world.size, *values.shape)
+    if world.size == 1:
+        return rows.copy_(values)
+    with world.watch.collective(name, values.nbytes):
+        distributed.all_gather(list(rows.unbind()), values, group=world.group)
+    return rows
+
+
 def gather(world: World, values: Tensor, name: str = "gather") -> list[Tensor]:
     """The tensors of all ranks, in their order; they may differ in their first dimension. Every rank must call this."""
     return exchange(world, [values] * world.size, name)
@@ -79,27 +91,40 @@ def broadcast_text(world: World, text: str, source: int, name: str = "broadcast"
     return bytes(broadcast(world, content, source, name).tolist()).decode()
 
 
-def fail_together(world: World, error: Exception | None, kind: type[Exception]) -> None:
-    """Raise on every rank what any rank ran into: a check that fails on one must not leave the others waiting."""
-    if world.size == 1:
-        if error is not None:
-            raise error
-        return
-    texts = gather_text(world, "" if error is None else f"{type(error).__name__}: {error}", "check")
+def fail_together(world: World, error: NfdistError | None, kind: type[NfdistError] = WorldError) -> None:
+    """Raise on every rank what any rank ran into: a check that fails on one must not leave the others waiting.
+
+    Every rank must call this, those without an error too.
+    """
+    texts = gather_text(world, "" if error is None else str(error), "check")
     failed = [rank for rank, text in enumerate(texts) if text]
-    if error is not None:
-        raise error
     if failed:
-        raise kind(f"rank {failed[0]} cannot go on: {texts[failed[0]].partition(': ')[2]}")
+        error = error or kind(f"rank {failed[0]} cannot go on: {texts[failed[0]]}")
+        error.everywhere = True
+        raise error
+
+
+@contextmanager
+def alike() -> Iterator[None]:
+    """A block whose mistakes every rank makes alike, since nothing in it differs between them."""
+    try:
+        yield
+    except NfdistError as error:
+        error.everywhere = not isinstance(error, WorldError)
+        raise
 
 
 def agree(world: World, facts: Mapping[str, str]) -> None:
     """Raise on every rank when a fact is not the same on all of them, and say which differs. Every rank must call."""
-    for fact, value in facts.items():
-        values = gather_text(world, value, "compare")
-        for rank, other in enumerate(values):
-            if other != values[0]:
-                raise WorldError(f"rank {rank} has {fact} {other}, rank 0 has {values[0]}: give every rank the same")
+    everyone = [json.loads(text) for text in gather_text(world, json.dumps(dict(facts)), "compare")]
+    for rank, theirs in enumerate(everyone):
+        for fact, value in everyone[0].items():
+            if theirs.get(fact) != value:
+                error = WorldError(
+                    f"rank {rank} has {fact} {theirs.get(fact)}, rank 0 has {value}: give every rank the same"
+                )
+                error.everywhere = True
+                raise error
 
 
 def _reduced(world: World, values: Tensor, operation: str, name: str) -> Tensor:

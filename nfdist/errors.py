@@ -11,7 +11,9 @@ A message names the thing, its value and the next move; the command line prints 
 
 
 class NfdistError(Exception):
-    """A mistake the user can repair."""
+    """A mistake the user can repair; `everywhere` when every rank raises it, so that one of them may tell for all."""
+
+    everywhere = False
 
 
 class ConfigError(NfdistError):

@@ -1,7 +1,6 @@
 """World: who this process is among the workers of a job. It is passed, never discovered."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,23 +21,33 @@ class Watch:
     def __init__(self) -> None:
         self.phase = "start"
         self.sent_bytes = 0
-        self.collective_seconds: defaultdict[str, float] = defaultdict(float)
+        self.seconds = 0.0
         self.explain: Callable[[], str] = lambda: "another rank has stopped"
+
+    def count(self, sent_bytes: int, seconds: float) -> None:
+        self.sent_bytes += sent_bytes
+        self.seconds += seconds
 
     @contextmanager
     def collective(self, name: str, sent_bytes: int = 0) -> Iterator[None]:
         """Something the ranks do together: counted, timed, and explained when it fails."""
-        before, started = self.phase, time.perf_counter()
-        self.phase = f"{before}, {name}" if before else name
+        started = time.perf_counter()
+        with self.explained(name):
+            yield
+        self.count(sent_bytes, time.perf_counter() - started)
+
+    @contextmanager
+    def explained(self, name: str) -> Iterator[None]:
+        """A phase that fails when another rank is gone or late; then the error says which."""
+        before = self.phase
+        self.phase = f"{before}, {name}"
         try:
             yield
-        except RuntimeError as error:  # what torch.distributed raises for a peer that is gone or late
+        except RuntimeError as error:  # what torch.distributed raises
             first_line = (str(error).splitlines() or [""])[0]
             raise WorldError(f"{self.phase}: {self.explain()} ({first_line:.160})") from error
         finally:
             self.phase = before
-            self.sent_bytes += sent_bytes
-            self.collective_seconds[name] += time.perf_counter() - started
 
 
 @dataclass(frozen=True)

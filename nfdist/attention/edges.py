@@ -29,7 +29,7 @@ def edge_log_weights(
     with torch.no_grad():
         targets = _targets(indptr)
         log_weights = queries.new_empty(len(sources), queries.shape[1])
-        for rows in chunks(len(sources), queries[:1].numel(), queries.device):
+        for rows in chunks(len(sources), queries.shape[1] * queries.shape[2], queries.device):
             log_products = queries.index_select(0, targets[rows]).add_(key_logs.index_select(0, sources[rows]))
             log_weights[rows] = log_products.logsumexp(2)
         return log_weights.sub_(log_normalizers.index_select(0, targets))
@@ -89,7 +89,7 @@ class _EdgeLogLikelihood(torch.autograd.Function):
         total = -torch.dot(target_weights, log_normalizers.sum(1))
         grad_queries, grad_keys = torch.zeros_like(queries), torch.zeros_like(keys)
         scratch = Scratch(queries)
-        for rows in chunks(len(sources), queries[:1].numel(), queries.device):
+        for rows in chunks(len(sources), queries.shape[1] * queries.shape[2], queries.device):
             to_nodes, from_nodes, weights = targets[rows], sources[rows].long(), edge_weights[rows]
             shape = (len(to_nodes), *queries.shape[1:])
             shares = torch.index_select(queries, 0, to_nodes, out=scratch.take("shares", *shape))

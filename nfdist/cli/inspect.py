@@ -1,4 +1,4 @@
-"""nfdist inspect: what a partition holds, and whether its checksums hold."""
+"""nfdist inspect: what a partition, run or checkpoint holds, and whether its checksums hold."""
 
 import argparse
 import json
@@ -8,27 +8,54 @@ from typing import Any
 import torch
 
 from nfdist import log
-from nfdist.store.manifest import Manifest
+from nfdist.errors import CheckpointError, PartitionError
+from nfdist.runs.checkpoint import STATE_FILE, Checkpoint
+from nfdist.runs.describe import checkpoint_lines, describe_checkpoint, describe_run, run_lines
+from nfdist.runs.run import RUN_FILE, Run
+from nfdist.store.manifest import MANIFEST_NAME, Manifest
 from nfdist.store.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="a partition")
-    parser.add_argument("--verify", action="store_true", help="read every file and compare its checksum")
+    parser.add_argument("directory", metavar="DIR", help="a partition, a run or a checkpoint")
+    parser.add_argument(
+        "--verify", action="store_true", help="read every file of a partition too, and compare its checksum"
+    )
     parser.add_argument("--json", action="store_true", help="print everything as one line, the last of stdout")
 
 
 def run(options: argparse.Namespace) -> int:
-    manifest = Manifest.read(options.directory)
-    if options.verify:
-        total = sum(stored.size_bytes for stored in manifest.files.values())
-        with log.progress(total, "verify") as progress:
-            manifest.verify(options.directory, progress.advance)
-    facts = describe(manifest, label_histogram(Store.open(options.directory)), options.verify)
-    print("\n".join(table(options.directory, facts, manifest)))
+    directory = Path(options.directory)
+    if Run.holds_run(directory):
+        facts = describe_run(Run.open(directory))
+        lines = run_lines(facts)
+    elif (directory / STATE_FILE).exists() or any(directory.glob("*.safetensors")):
+        facts = describe_checkpoint(Checkpoint.open(directory))
+        lines = checkpoint_lines(facts)
+    else:
+        facts, lines = read_partition(directory, options.verify)
+    print(f"{directory}: " + "\n".join(lines))
     if options.json:
         print(json.dumps(facts))
+    for checkpoint in facts.get("checkpoints", ()):
+        if "problem" in checkpoint:
+            raise CheckpointError(checkpoint["problem"])
     return 0
+
+
+def read_partition(directory: Path, verify: bool) -> tuple[dict[str, Any], list[str]]:
+    """The facts of a partition, and its table."""
+    if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
+        raise PartitionError(
+            f"{directory} holds no {MANIFEST_NAME}, {RUN_FILE} or {STATE_FILE}: it is no partition, run or checkpoint"
+        )
+    manifest = Manifest.read(directory)
+    if verify:
+        total = sum(stored.size_bytes for stored in manifest.files.values())
+        with log.progress(total, "verify") as progress:
+            manifest.verify(directory, progress.advance)
+    facts = describe(manifest, label_histogram(Store.open(directory)), verify)
+    return facts, table(facts, manifest)
 
 
 def describe(manifest: Manifest, histogram: list[int], verified: bool) -> dict[str, Any]:
@@ -68,13 +95,13 @@ def label_histogram(store: Store) -> list[int]:
     return [int(count) for count in counts]
 
 
-def table(directory: str, facts: dict[str, Any], manifest: Manifest) -> list[str]:
+def table(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     split = ", ".join(f"{name} {count:,}" for name, count in facts["split"].items())
     largest = sorted(range(len(facts["label_histogram"])), key=lambda label: -facts["label_histogram"][label])[:8]
     labels = ", ".join(f"{label}: {facts['label_histogram'][label]:,}" for label in largest)
     share = facts["edge_cut"] / max(facts["edges"], 1)
     lines = [
-        f"{Path(directory)}: {facts['name']}, {facts['bytes'] / 2**20:,.1f} MiB in {len(manifest.files)} files, "
+        f"{facts['name']}, {facts['bytes'] / 2**20:,.1f} MiB in {len(manifest.files)} files, "
         + ("checksums hold" if facts["verified"] else "sizes hold (--verify reads everything)"),
         f"  nodes {facts['nodes']:,}, edges {facts['edges']:,} ({'as given' if facts['directed'] else 'both ways'}), "
         f"{facts['features']:,} features ({facts['feature_kind']}), {facts['task']} task of {facts['classes']} classes",

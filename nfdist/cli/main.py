@@ -23,13 +23,16 @@ COMMANDS = {
     "doctor": "which versions, devices, backends and limits this host has, and what will not work",
     "partition": "turn a graph into partitions on disk, once",
     "plan": "peak memory, disk and rough time of partitioning, before running it",
-    "inspect": "what a partition holds, and whether its checksums hold",
-    "demo": "train on a small set of real images, with and without a graph, in under two minutes",
+    "inspect": "what a partition, run or checkpoint holds, and whether its checksums hold",
+    "train": "train a model on a partition, alone or under torchrun",
+    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; bugs are raised."""
+    # Before torch is loaded: what its C++ side merely remarks is not for the users of a command.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = 0
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
@@ -64,11 +67,20 @@ def _run(words: list[str]) -> int:
             raise
         return 0
     except NfdistError as error:
-        notice(str(error))
+        _report(error)
         return 2
     except KeyboardInterrupt:
         notice("interrupted")
         return 130
+
+
+def _report(error: NfdistError) -> None:
+    """One line; of what every worker of a job knows, the first one tells."""
+    rank = os.environ.get("RANK", "0")
+    if not error.everywhere:
+        notice(f"rank {rank}: {error}" if "RANK" in os.environ else str(error))
+    elif rank == "0":
+        notice(str(error))
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

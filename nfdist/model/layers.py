@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.utils import skip_init
 
 from nfdist import seeds
 from nfdist.attention.chunks import chunks
@@ -30,16 +31,41 @@ class Dropout:
         return seeds.keep_mask(self.key, self.node_ids[rows], like.shape[1], self.rate)
 
 
+def undrawn_linear(num_inputs: int, num_outputs: int) -> nn.Linear:
+    """A linear map whose weights are still to be drawn: torch's own start would use up the global random state."""
+    linear: nn.Linear = skip_init(nn.Linear, num_inputs, num_outputs)
+    return linear
+
+
 def project(hidden: Tensor, query: nn.Linear, key: nn.Linear, kernel: Kernel) -> tuple[Tensor, KeyFeatures]:
     """Features of queries and keys, each of a linear map of the hidden state [n, c] to [n, h x d]."""
     if kernel.epsilon > 0:
-        shape = (len(hidden), -1, kernel.channels)
-        return kernel.query_features(query(hidden).view(shape)), kernel.key_features(key(hidden).view(shape))
-    # Without epsilon the features of a query are linear in it, so that its two maps are one.
+        return query_features(hidden, query, kernel), key_features(hidden, key, kernel)
+    queries, keys = _Project.apply(hidden, *_feature_map(query, kernel), key.weight, key.bias, kernel)
+    return queries, KeyFeatures(keys, None)
+
+
+def query_features(hidden: Tensor, query: nn.Linear, kernel: Kernel) -> Tensor:
+    """The queries of `project` alone, [n, h, m]."""
+    if kernel.epsilon > 0:
+        return kernel.query_features(_by_head(query(hidden), kernel.channels))
+    return _by_head(F.linear(hidden, *_feature_map(query, kernel)), kernel.num_features)
+
+
+def key_features(hidden: Tensor, key: nn.Linear, kernel: Kernel) -> KeyFeatures:
+    """The keys of `project` alone."""
+    return kernel.key_features(_by_head(key(hidden), kernel.channels))
+
+
+def _feature_map(query: nn.Linear, kernel: Kernel) -> tuple[Tensor, Tensor]:
+    """Weight [h x m, c] and bias of query features; without epsilon these are linear in the query, so one map does."""
     weight = torch.einsum("md,hdc->hmc", kernel.scaled, query.weight.view(-1, kernel.channels, query.in_features))
     bias = torch.einsum("md,hd->hm", kernel.scaled, query.bias.view(-1, kernel.channels))
-    queries, keys = _Project.apply(hidden, weight.flatten(0, 1), bias.flatten(), key.weight, key.bias, kernel)
-    return queries, KeyFeatures(keys, None)
+    return weight.flatten(0, 1), bias.flatten()
+
+
+def _by_head(rows: Tensor, width: int) -> Tensor:
+    return rows.view(len(rows), rows.shape[1] // width, width)
 
 
 class _Project(torch.autograd.Function):

@@ -16,7 +16,10 @@ from nfdist.sparse.adjacency import Adjacency
 
 @dataclass(frozen=True)
 class Relation:
-    """One Â_j, in both directions, with the weight of every edge and their sum [n] at every target."""
+    """One Â_j, in both directions, with the weight of every edge and their sum [n] at every target.
+
+    Its targets are the n nodes of a batch; its sources are the same nodes, or these and a halo of others after them.
+    """
 
     adjacency: Adjacency
     edge_weights: Tensor
@@ -25,10 +28,17 @@ class Relation:
     total_weights: Tensor
 
     @staticmethod
-    def build(pattern: Adjacency, normalize: bool = True, dtype: torch.dtype = torch.float32) -> "Relation":
+    def build(
+        pattern: Adjacency,
+        normalize: bool = True,
+        dtype: torch.dtype = torch.float32,
+        out_degrees: Tensor | None = None,
+    ) -> "Relation":
+        """The relation of a pattern; `out_degrees` where its sources have edges to targets that are not here."""
         weights = torch.ones(pattern.num_edges, dtype=dtype)
         if normalize:
-            root_in, root_out = pattern.in_degrees.to(dtype).rsqrt(), pattern.out_degrees.to(dtype).rsqrt()
+            out_degrees = pattern.out_degrees if out_degrees is None else out_degrees
+            root_in, root_out = pattern.in_degrees.to(dtype).rsqrt(), out_degrees.to(dtype).rsqrt()
             weights = root_in.index_select(0, pattern.targets) * root_out.index_select(0, pattern.sources)
         reverse, positions = pattern.transposed()
         totals = torch.zeros(pattern.num_nodes, dtype=dtype).index_add_(0, pattern.targets, weights)
@@ -51,9 +61,9 @@ def build_relations(
 def relate(
     rows: Tensor, weights: Tensor, biases: Tensor, relations: Sequence[Relation], *, residual: bool = False
 ) -> Tensor:
-    """Σ_j Â_j (rows weights[j]ᵀ + biases[j]), plus the rows themselves if residual: [n, c]; differentiable.
+    """Σ_j Â_j (rows weights[j]ᵀ + biases[j]), plus the targets' rows themselves if residual: [n, c]; differentiable.
 
-    Rows are [n, d], weights [j, c, d] and biases [j, c], one a relation.
+    Rows are [sources, d], the first n of them the targets'; weights are [j, c, d] and biases [j, c], one a relation.
     """
     out: Tensor = _Relate.apply(rows, weights, biases, relations, residual)
     return out
@@ -67,7 +77,7 @@ class _Relate(torch.autograd.Function):
         ctx.save_for_backward(rows, weights)
         ctx.relations, ctx.residual = relations, residual
         totals = torch.stack([relation.total_weights for relation in relations], 1)
-        out = torch.addmm(rows, totals, biases) if residual else totals @ biases
+        out = torch.addmm(rows[: len(totals)], totals, biases) if residual else totals @ biases
         for relation, weight in zip(relations, weights, strict=True):
             out.addmm_(relation.adjacency.sum_in(rows, relation.edge_weights), weight.t())
         return out
@@ -76,7 +86,9 @@ class _Relate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, weights = ctx.saved_tensors
-        grad_rows = grad.clone() if ctx.residual else torch.zeros_like(rows)
+        grad_rows = torch.zeros_like(rows)
+        if ctx.residual:
+            grad_rows[: len(grad)] = grad
         grad_weights = torch.empty_like(weights)
         totals = torch.stack([relation.total_weights for relation in ctx.relations], 1)
         for hop, relation in enumerate(ctx.relations):

@@ -42,8 +42,14 @@ class Task:
             raise ConfigError(f"a {self.kind} task cannot have {self.num_classes} classes")
 
     def loss(self, logits: Tensor, labels: Tensor) -> Loss:
-        """The supervised loss of labeled nodes: logits [n, outputs], labels [n] or, for multi, [n, questions]."""
-        self._check(logits, labels)
+        """The supervised loss of logits [n, outputs] and labels [n] or, for multi, [n, questions].
+
+        A label of -1 is missing: its node, or for multi its entry, is neither added nor counted.
+        """
+        self.check(logits, labels)
+        labeled = labels >= 0
+        if not labeled.all():
+            logits, labels = logits[labeled], labels[labeled]
         if self.kind == "single":
             return Loss(F.cross_entropy(logits, labels.long(), reduction="sum"), len(labels))
         targets = labels if self.kind == "multi" else F.one_hot(labels.long(), 2)
@@ -51,7 +57,12 @@ class Task:
             F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum"), targets.numel()
         )
 
-    def _check(self, logits: Tensor, labels: Tensor) -> None:
+    def count(self, labels: Tensor) -> int:
+        """How many terms the loss of these labels has."""
+        return int((labels >= 0).sum()) * (2 if self.kind == "binary" else 1)
+
+    def check(self, logits: Tensor, labels: Tensor) -> None:
+        """Refuse logits and labels of another shape than the task's, and labels that do not exist."""
         wanted = (len(logits), self.num_classes) if self.kind == "multi" else (len(logits),)
         if logits.ndim != 2 or logits.shape[1] != self.num_classes or labels.shape != wanted:
             raise ConfigError(
@@ -59,6 +70,8 @@ class Task:
                 f"{list(wanted)}, got {list(logits.shape)} and {list(labels.shape)}"
             )
         limit = 2 if self.kind == "multi" else self.num_classes
-        wrong = labels[~((labels >= 0) & (labels < limit))]
+        wrong = labels[~(((labels >= 0) | (labels == -1)) & (labels < limit))]
         if len(wrong):
-            raise ConfigError(f"label {wrong[0].item()} is outside the {limit} classes 0 to {limit - 1}")
+            raise ConfigError(
+                f"label {wrong[0].item()} is outside the {limit} classes 0 to {limit - 1}, and -1 for none"
+            )

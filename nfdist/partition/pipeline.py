@@ -13,12 +13,12 @@ import torch
 
 from nfdist import log
 from nfdist.errors import PartitionError
+from nfdist.files import existing_ancestor
 from nfdist.partition.assign import assign, read_assignment
 from nfdist.partition.recipe import Recipe
 from nfdist.partition.sources import load
 from nfdist.partition.sources.locate import locate
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.aside import existing_ancestor
 from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
 from nfdist.store.writing import write_partition

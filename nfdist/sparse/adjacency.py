@@ -11,17 +11,24 @@ import numpy as np
 import scipy.sparse
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import ConfigError
 
+MAX_EDGES = 1 << 31
+
 
 @dataclass(frozen=True)
 class Adjacency:
-    """A 0/1 pattern: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t, each once, ascending."""
+    """A 0/1 pattern: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t, each once, ascending.
+
+    Targets and sources are the same nodes, unless `columns` says how many nodes the sources are numbered among.
+    """
 
     indptr: Tensor
     sources: Tensor
+    columns: int | None = None
 
     @staticmethod
     def from_edges(sources: Tensor, targets: Tensor, num_nodes: int) -> "Adjacency":
@@ -38,7 +45,12 @@ class Adjacency:
 
     @property
     def num_nodes(self) -> int:
+        """The number of targets."""
         return len(self.indptr) - 1
+
+    @property
+    def num_sources(self) -> int:
+        return self.num_nodes if self.columns is None else self.columns
 
     @property
     def num_edges(self) -> int:
@@ -50,7 +62,7 @@ class Adjacency:
 
     @cached_property
     def out_degrees(self) -> Tensor:
-        return torch.bincount(self.sources, minlength=self.num_nodes)
+        return torch.bincount(self.sources, minlength=self.num_sources)
 
     @cached_property
     def targets(self) -> Tensor:
@@ -60,32 +72,36 @@ class Adjacency:
 
     def symmetrized(self) -> "Adjacency":
         """Every edge in both directions."""
+        self._check_square()
         matrix = self._scipy()
         return _from_scipy(matrix + matrix.T)
 
-    def power(self, order: int, max_edges: int = 1 << 31) -> "Adjacency":
+    def power(self, order: int, max_edges: int = MAX_EDGES) -> "Adjacency":
         """The pattern of (A + I)^order: who reaches whom in at most `order` steps. Refused beyond `max_edges`."""
         if order < 1:
             raise ConfigError(f"a power of the adjacency needs an order of at least 1, got {order}")
-        step = self._scipy() + scipy.sparse.eye_array(self.num_nodes, dtype=bool, format="csr")
+        self._check_square()
+        step = _from_scipy(self._scipy() + scipy.sparse.eye_array(self.num_nodes, dtype=bool, format="csr"))
         reached = step
         for hop in range(2, order + 1):
-            # Each node of a row contributes its own row: before merging, the product has this many entries.
-            bound = int(np.diff(step.indptr)[reached.indices].sum(dtype=np.int64))
-            if bound > max_edges:
-                raise ConfigError(
-                    f"relation.order = {order} needs up to {bound:,} edges ({bound * 8 / 2**30:.1f} GiB) at hop {hop}, "
-                    f"more than the limit of {max_edges:,}: use a lower order"
-                )
-            reached = reached @ step
-        return _from_scipy(reached)
+            refuse_beyond(max_edges, reached.paths_after(step), order, hop)
+            reached = reached.after(step)
+        return reached
+
+    def after(self, step: "Adjacency") -> "Adjacency":
+        """Who reaches whom by an edge of `step` and then one of this adjacency."""
+        return _from_scipy(self._scipy() @ step._scipy())
+
+    def paths_after(self, step: "Adjacency") -> int:
+        """How many pairs of such edges there are: `after` has at most as many edges."""
+        return int(step.in_degrees[self.sources].sum())
 
     def transposed(self) -> tuple["Adjacency", Tensor]:
         """Every edge turned around, and the position in this adjacency that each of its edges came from."""
         positions = np.arange(self.num_edges, dtype=np.int64)
-        shape = (self.num_nodes, self.num_nodes)
-        turned = scipy.sparse.csr_array((positions, self.sources.numpy(), self.indptr.numpy()), shape=shape).tocsc()
-        adjacency = Adjacency(torch.from_numpy(turned.indptr), torch.from_numpy(turned.indices))
+        turned = self._scipy(positions).tocsc()
+        columns = None if self.columns is None else self.num_nodes
+        adjacency = Adjacency(torch.from_numpy(turned.indptr), torch.from_numpy(turned.indices), columns)
         return adjacency, torch.from_numpy(turned.data)
 
     def sum_in(self, rows: Tensor, edge_weights: Tensor) -> Tensor:
@@ -95,19 +111,38 @@ class Adjacency:
         )
 
     def to(self, device: torch.device | str) -> "Adjacency":
-        return Adjacency(self.indptr.to(device), self.sources.to(device))
+        return Adjacency(self.indptr.to(device), self.sources.to(device), self.columns)
 
-    def _scipy(self) -> Any:
-        ones = np.ones(self.num_edges, dtype=bool)
-        shape = (self.num_nodes, self.num_nodes)
-        return scipy.sparse.csr_array((ones, self.sources.numpy(), self.indptr.numpy()), shape=shape)
+    def _check_square(self) -> None:
+        if self.num_sources != self.num_nodes:
+            raise ConfigError(
+                f"an adjacency of {self.num_nodes} targets and {self.num_sources} sources has no powers and no "
+                "symmetric form: give one whose targets and sources are the same nodes"
+            )
+
+    def _scipy(self, values: NDArray[Any] | None = None) -> Any:
+        """Row t of the matrix holds the sources of t, with a value of each edge or True."""
+        values = np.ones(self.num_edges, dtype=bool) if values is None else values
+        shape = (self.num_nodes, self.num_sources)
+        return scipy.sparse.csr_array((values, self.sources.numpy(), self.indptr.numpy()), shape=shape)
+
+
+def refuse_beyond(max_edges: int, bound: int, order: int, hop: int) -> None:
+    """Refuse the power that a relation needs when it may have too many edges."""
+    if bound > max_edges:
+        raise ConfigError(
+            f"relation.order = {order} needs up to {bound:,} edges ({bound * 8 / 2**30:.1f} GiB) at hop {hop}, "
+            f"more than the limit of {max_edges:,}: use a lower order"
+        )
 
 
 def _from_scipy(matrix: Any) -> Adjacency:
-    """Row t of the matrix holds the sources of t; int32 where it fits."""
+    """The pattern of such a matrix; int32 where it fits."""
     matrix.sum_duplicates()
+    num_targets, num_sources = matrix.shape
     index_type = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
     return Adjacency(
         torch.from_numpy(matrix.indptr.astype(index_type, copy=False)),
         torch.from_numpy(matrix.indices.astype(index_type, copy=False)),
+        None if num_targets == num_sources else num_sources,
     )

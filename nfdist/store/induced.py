@@ -1,14 +1,16 @@
-"""The edges inside a batch of nodes, in time proportional to the in-edges of its nodes."""
+"""The edges inside a batch of nodes, in time proportional to the in-edges of its targets."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from nfdist.sparse.adjacency import Adjacency
+from nfdist.errors import PartitionError
 from nfdist.store.arrow_files import integer_type
 from nfdist.store.mapped import MappedPart
 from nfdist.store.ranges import Integers, joined, offsets, pieces
@@ -27,40 +29,64 @@ class InEdges(NamedTuple):
 
 
 class Induction:
-    """Scratch of one entry a node, kept between batches: whether a node is in the batch, and its row there."""
+    """Scratch of one entry a node, kept between batches: whether a node is a source, and its place among them."""
 
     def __init__(self, num_nodes: int) -> None:
         self._inside = np.zeros(num_nodes, dtype=bool)
-        self._local_rows = np.empty(num_nodes, dtype=np.int32)
+        self._places = np.empty(num_nodes, dtype=np.int32)
         self._lock = Lock()
 
-    def adjacency(
-        self, node_ids: NDArray[np.int64], order: NDArray[np.int64], groups: Iterable[tuple[MappedPart, slice]]
-    ) -> Adjacency:
-        """The edges among distinct ascending node ids, whose rows in the batch are `order`, in groups by part."""
-        row_bits = len(node_ids).bit_length()
-        work = [piece for part, group in groups for piece in _in_edges(part, node_ids[group], order[group] << row_bits)]
+    def edges(
+        self,
+        targets: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        groups: Iterable[tuple[MappedPart, slice]],
+        sources: NDArray[np.int64],
+        loops: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Offsets [targets + 1] and places among the sources, ascending, of the edges from distinct sources to targets.
+
+        Targets come ascending, in groups by part, with the row of each in the result; `loops` adds an edge from each to
+        itself where it is a source.
+        """
+        place_bits = len(sources).bit_length()
+        shifted = rows << place_bits
+        work = [piece for part, group in groups for piece in _in_edges(part, targets[group], shifted[group])]
+        with self._marked(sources):
+            found = in_threads(self._edges_inside, work)
+            if loops:
+                inside = np.flatnonzero(self._inside.take(targets))
+                found.append(shifted[inside] | self._places.take(targets[inside]))
+        edges = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+        index_type = integer_type(max(len(targets), len(sources), len(edges)))
+        indptr = offsets(np.bincount(edges >> place_bits, minlength=len(targets)), index_type)
+        places = (edges & ((1 << place_bits) - 1)).astype(index_type)
+        return torch.from_numpy(indptr), torch.from_numpy(places)
+
+    @contextmanager
+    def _marked(self, sources: NDArray[np.int64]) -> Iterator[None]:
+        """The scratch is this batch's alone, and clean again afterwards."""
+        places = np.arange(len(sources), dtype=np.int32)
         with self._lock:
             try:
-                self._local_rows[node_ids] = order
-                self._inside[node_ids] = True
-                found = in_threads(self._edges_inside, work)
+                self._places[sources] = places
+                repeated = np.flatnonzero(self._places.take(sources) != places)  # overwritten by a later place
+                if len(repeated):
+                    raise PartitionError(
+                        f"node id {sources[repeated[0]]} is in the batch twice: give distinct node ids"
+                    )
+                self._inside[sources] = True
+                yield
             finally:
-                self._inside[node_ids] = False
-        edges = np.concatenate([np.empty(0, dtype=np.int64), *found])
-        edges.sort()
-        index_type = integer_type(max(len(node_ids), len(edges)))
-        indptr = offsets(np.bincount(edges >> row_bits, minlength=len(node_ids)), index_type)
-        sources = (edges & ((1 << row_bits) - 1)).astype(index_type)
-        return Adjacency(torch.from_numpy(indptr), torch.from_numpy(sources))
+                self._inside[sources] = False
 
     def _edges_inside(self, edges: InEdges) -> NDArray[np.int64]:
-        """Target row and source row, side by side in one integer, of every edge from a node of the batch."""
+        """Target row and source place, side by side in one integer, of every edge from a source of the batch."""
         # Positions are in range by construction; "clip" spares the copy that numpy's own check makes.
         sources = edges.sources.take(joined(edges.starts, edges.counts), mode="clip")
         kept = np.flatnonzero(self._inside.take(sources, mode="clip"))
         targets = edges.targets.take(np.searchsorted(np.cumsum(edges.counts), kept, side="right"))
-        rows: NDArray[np.int64] = targets | self._local_rows.take(sources.take(kept))
+        rows: NDArray[np.int64] = targets | self._places.take(sources.take(kept))
         return rows
 
 
@@ -71,3 +97,10 @@ def _in_edges(part: MappedPart, node_ids: Integers, targets: Integers) -> Iterat
     counts = indptr.take(rows + 1) - starts
     for piece in pieces(counts, EDGES_AT_ONCE):
         yield InEdges(sources, starts[piece], counts[piece], targets[piece])
+
+
+def _distinct(edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending, each once: a directed graph may list an edge twice, and a self-loop may be there already."""
+    edges.sort()
+    fresh = edges[1:] != edges[:-1]
+    return edges if fresh.all() else np.concatenate([edges[:1], edges[1:][fresh]])

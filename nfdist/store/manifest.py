@@ -1,19 +1,17 @@
 """Manifest: what a partition holds, how it was made and how to recognize its files; stored as manifest.json."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from nfdist.errors import PartitionError
+from nfdist.files import checksum, write_flushed
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 IDS_FILE = "ids.arrow"
-BLOCK_BYTES = 1 << 22
 CHOICES = {
     "feature_kind": ("dense", "sparse"),
     "feature_dtype": ("float32", "float16"),
@@ -114,36 +112,22 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         """Write manifest.json and wait until the disk has it."""
-        with (directory / MANIFEST_NAME).open("w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        write_flushed(directory / MANIFEST_NAME, text.encode())
 
     def verify(self, directory: Path | str, progress: Callable[[int], None] | None = None) -> None:
         """Compare every checksum, calling `progress` with the bytes of each block read; the first bad file is named."""
         for name, stored in self.files.items():
             path = Path(directory) / name
             _check_size(path, stored.size_bytes)
-            found = checksum(path, progress)
+            try:
+                found = checksum(path, progress)
+            except OSError as error:
+                raise PartitionError(f"{path} cannot be read: {error.strerror}") from None
             if found != stored.checksum:
                 raise PartitionError(
                     f"{path} was altered: its checksum is {found}, the manifest says {stored.checksum}; partition again"
                 )
-
-
-def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
-    """The 16-byte BLAKE2b of a file, read block by block, in hexadecimal."""
-    digest = blake2b(digest_size=16)
-    block = memoryview(bytearray(BLOCK_BYTES))
-    try:
-        with path.open("rb", buffering=0) as file:
-            while count := file.readinto(block):
-                digest.update(block[:count])
-                if progress:
-                    progress(count)
-    except OSError as error:
-        raise PartitionError(f"{path} cannot be read: {error.strerror}") from None
-    return digest.hexdigest()
 
 
 def recorded(path: Path) -> StoredFile:

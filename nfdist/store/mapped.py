@@ -38,7 +38,7 @@ class MappedPart:
     @staticmethod
     def open(directory: Path, number: int, manifest: Manifest) -> "MappedPart":
         """Map the files of a part and check that they have the lengths and types of the manifest."""
-        files = _Files(directory, number)
+        files = PartFiles(directory, number)
         counts = manifest.parts[number]
         rows = counts.num_nodes
         dtype = getattr(torch, manifest.feature_dtype)
@@ -64,7 +64,7 @@ class MappedPart:
         )
 
 
-class _Files:
+class PartFiles:
     """The columns of a part's files, each file mapped once."""
 
     def __init__(self, directory: Path, number: int) -> None:

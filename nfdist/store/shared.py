@@ -1,20 +1,33 @@
-"""SharedStore: rows of all nodes for a rank that holds only some of the parts; the others' come from their ranks."""
+"""SharedStore: rows and edges of all nodes for ranks that hold only some of the parts each; the rest travels."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from nfdist.collectives import exchange, least
-from nfdist.errors import WorldError
+from nfdist.collectives import agree, exchange, fail_together, gather, least
+from nfdist.errors import PartitionError, WorldError
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.arrow_files import integer_type
+from nfdist.store.ranges import joined, offsets
 from nfdist.store.rows import sparse_csr
-from nfdist.store.store import Store
+from nfdist.store.store import Described, Store
 from nfdist.world import World
 
+Result = TypeVar("Result")
 
-class SharedStore:
-    """A store whose parts lie on several hosts. Every rank must make one, and call `take` together with the others."""
+
+class SharedStore(Described):
+    """A store whose parts lie on several hosts. Every rank must make one, and each call together with the others.
+
+    Ranks ask for their own nodes, or for none; a mistake of one is raised on all.
+    """
 
     def __init__(self, store: Store, world: World) -> None:
+        super().__init__(store.directory, store.manifest)
         self.store, self.world = store, world
+        agree(world, {"a partition of checksum": self._together(store.fingerprint)})
         nobody = world.size
         owners = torch.full((len(store.parts),), nobody)
         owners[list(store.held_parts)] = world.rank
@@ -26,40 +39,68 @@ class SharedStore:
         self._starts = torch.tensor([part.start for part in store.parts])
 
     def take(self, node_ids: Tensor) -> Tensor:
-        """Features of any nodes: requests travel in one all-to-all and rows come back in another.
+        """`Store.take`: requests travel in one all-to-all and rows come back in another."""
+        if self.manifest.feature_kind == "dense":
+            return self._dense_rows(self.store.take, node_ids)
+        asked, place = self._ask(*self._checked(node_ids))
+        rows = [self.store.take(ids) for ids in asked]
+        values = torch.cat(exchange(self.world, [part.values() for part in rows], "rows"))
+        lengths = [part.crow_indices().diff().long() for part in rows]
+        indptr, columns, picked = self._compressed_rows(lengths, [part.col_indices().long() for part in rows], place)
+        return sparse_csr(indptr, columns, values[picked], (len(place), self.num_features))
 
-        Every rank must call this, with its own nodes or none.
-        """
-        node_ids = node_ids.long()
-        self._check(node_ids)
+    def labels(self, node_ids: Tensor) -> Tensor:
+        """`Store.labels`."""
+        return self._dense_rows(self.store.labels, node_ids)
+
+    def split(self, node_ids: Tensor) -> Tensor:
+        """`Store.split`."""
+        return self._dense_rows(self.store.split, node_ids)
+
+    def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency:
+        """`Store.induced`: every rank finds the edges to the nodes of its own parts, for all the others."""
+        targets, batch = self._checked(node_ids, node_ids if sources is None else sources)
+        asked, place = self._ask(targets)
+        requests = list(zip(asked, gather(self.world, batch, "request"), strict=True))
+        found = self._together(lambda: [self.store.induced(*request, loops=loops) for request in requests])
+        lengths = [part.in_degrees for part in found]
+        indptr, positions, _ = self._compressed_rows(lengths, [part.sources.int() for part in found], place)
+        dtype = getattr(torch, integer_type(max(len(targets), len(batch), len(positions))).__name__)
+        return Adjacency(indptr.to(dtype), positions.to(dtype), None if sources is None else len(batch))
+
+    def _checked(self, *node_ids: Tensor) -> list[Tensor]:
+        return self._together(lambda: [torch.from_numpy(self.checked(ids)) for ids in node_ids])
+
+    def _ask(self, node_ids: Tensor) -> tuple[list[Tensor], Tensor]:
+        """What every rank asks of this one, and where the rows this one asks for will be among the answers."""
         owners = self._owners[torch.searchsorted(self._starts, node_ids, right=True) - 1]
         order = torch.argsort(owners, stable=True)
         counts = torch.bincount(owners, minlength=self.world.size).tolist()
-        asked = exchange(self.world, list(torch.split(node_ids[order], counts)))
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
-        rows = [self.store.take(ids) for ids in asked]
-        if self.store.manifest.feature_kind == "dense":
-            return torch.cat(exchange(self.world, rows)).index_select(0, place)
-        return _sparse_rows(self.world, rows, place, self.store.num_features)
+        return exchange(self.world, list(torch.split(node_ids[order], counts)), "request"), place
 
-    def _check(self, node_ids: Tensor) -> None:
-        """Fail on every rank when the node ids of any rank are out of range."""
-        outside = node_ids[(node_ids < 0) | (node_ids >= self.store.num_nodes)]
-        everywhere = least(self.world, torch.tensor(-len(outside)))
-        if everywhere < 0:
-            culprit = f"node id {int(outside[0])}" if len(outside) else "a node id of another rank"
-            raise WorldError(f"{culprit} is outside the {self.store.num_nodes} nodes of {self.store.directory}")
+    def _dense_rows(self, read: Callable[[Tensor], Tensor], node_ids: Tensor) -> Tensor:
+        asked, place = self._ask(*self._checked(node_ids))
+        return torch.cat(exchange(self.world, [read(ids) for ids in asked], "rows")).index_select(0, place)
 
+    def _compressed_rows(
+        self, lengths: list[Tensor], columns: list[Tensor], place: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Exchange compressed rows: offsets and columns in the order asked for, and where each of these came from."""
+        arrived = torch.cat(exchange(self.world, lengths, "rows"))
+        entries = torch.cat(exchange(self.world, columns, "rows"))
+        starts, wanted = (arrived.cumsum(0) - arrived)[place].numpy(), arrived[place].numpy()
+        picked = torch.from_numpy(joined(starts, wanted))
+        return torch.from_numpy(offsets(wanted)), entries[picked], picked
 
-def _sparse_rows(world: World, rows: list[Tensor], place: Tensor, num_features: int) -> Tensor:
-    """Exchange sparse rows by their lengths, column numbers and values, and put them in the order asked for."""
-    lengths = torch.cat(exchange(world, [part.crow_indices().diff().long() for part in rows]))
-    columns = torch.cat(exchange(world, [part.col_indices().long() for part in rows]))
-    values = torch.cat(exchange(world, [part.values() for part in rows]))
-    starts = lengths.cumsum(0) - lengths
-    wanted = lengths[place]
-    offsets = torch.cat([wanted.new_zeros(1), wanted.cumsum(0)])
-    within = torch.arange(int(offsets[-1])) - offsets[:-1].repeat_interleave(wanted)
-    picked = starts[place].repeat_interleave(wanted) + within
-    return sparse_csr(offsets, columns[picked], values[picked], (len(place), num_features))
+    def _together(self, work: Callable[[], Result]) -> Result:
+        """The result of something that may fail here, and then fails on every rank."""
+        result, failure = None, None
+        try:
+            result = work()
+        except PartitionError as error:
+            failure = error
+        fail_together(self.world, failure, PartitionError)
+        assert result is not None
+        return result

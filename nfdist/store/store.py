@@ -1,6 +1,7 @@
 """Store: a partition's nodes and edges, mapped from disk and read by node id."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
@@ -14,34 +15,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import PartitionError
+from nfdist.files import checksum
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import SPLIT_NAMES
 from nfdist.store.induced import Induction
-from nfdist.store.manifest import Manifest, Part
+from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part, part_directory
 from nfdist.store.mapped import MappedPart
 from nfdist.store.originals import OriginalIds
 from nfdist.store.rows import Group, dense_rows, sparse_rows, sparse_slice
 
 
-class Store:
-    """Reads never copy more than they return. Tensors that view the disk must not be written to.
+class Described:
+    """What a partition's manifest says about it."""
 
-    Node ids are integer tensors [k] in any order; rows come back in that order.
-    """
-
-    def __init__(self, directory: Path, manifest: Manifest, held: dict[int, MappedPart]) -> None:
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
         self.manifest = manifest
-        self._held = held
-        self._bounds = np.array([0, *(part.stop for part in manifest.parts)], dtype=np.int64)
-
-    @staticmethod
-    def open(directory: Path | str, parts: Sequence[int] | None = None) -> "Store":
-        """Map a partition, or only some of its parts; sizes are checked, checksums are not."""
-        directory = Path(directory)
-        manifest = Manifest.read(directory, parts)
-        chosen = range(len(manifest.parts)) if parts is None else sorted(set(parts))
-        return Store(directory, manifest, {number: MappedPart.open(directory, number, manifest) for number in chosen})
 
     @property
     def num_nodes(self) -> int:
@@ -68,6 +57,50 @@ class Store:
         """Every part of the partition, with the range of its node ids."""
         return self.manifest.parts
 
+    def fingerprint(self) -> str:
+        """The checksum of manifest.json, which holds those of all other files."""
+        path = self.directory / MANIFEST_NAME
+        try:
+            return checksum(path)
+        except OSError as error:
+            raise PartitionError(f"{path} cannot be read: {error.strerror}") from None
+
+    def checked(self, node_ids: Tensor) -> NDArray[np.int64]:
+        """Node ids as an array, or an error that names the first one outside the graph."""
+        if node_ids.ndim != 1 or node_ids.dtype not in (torch.int64, torch.int32):
+            raise PartitionError(f"node ids must be integers [k], got {node_ids.dtype} {list(node_ids.shape)}")
+        ids: NDArray[np.int64] = node_ids.detach().cpu().numpy().astype(np.int64, copy=False)
+        if len(ids) and (ids.min() < 0 or ids.max() >= self.num_nodes):
+            outside = ids[(ids < 0) | (ids >= self.num_nodes)][0]
+            raise PartitionError(f"node id {outside} is outside the {self.num_nodes} nodes of {self.directory}")
+        return ids
+
+
+class Store(Described):
+    """Reads never copy more than they return. Tensors that view the disk must not be written to.
+
+    Node ids are integer tensors [k] in any order; rows come back in that order.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, held: dict[int, MappedPart]) -> None:
+        super().__init__(directory, manifest)
+        self._held = held
+        self._bounds = np.array([0, *(part.stop for part in manifest.parts)], dtype=np.int64)
+
+    @staticmethod
+    def open(directory: Path | str, parts: Sequence[int] | None = None) -> "Store":
+        """Map a partition, or only some of its parts; sizes are checked, checksums are not."""
+        directory = Path(directory)
+        manifest = Manifest.read(directory, parts)
+        chosen = range(len(manifest.parts)) if parts is None else sorted(set(parts))
+        return Store(directory, manifest, {number: MappedPart.open(directory, number, manifest) for number in chosen})
+
+    @staticmethod
+    def available_parts(directory: Path | str) -> list[int]:
+        """The parts whose directory is there: a host need not hold them all."""
+        parts = range(len(Manifest.read(directory, []).parts))
+        return [number for number in parts if (Path(directory) / part_directory(number)).is_dir()]
+
     @property
     def held_parts(self) -> tuple[int, ...]:
         """The parts this store maps."""
@@ -78,7 +111,7 @@ class Store:
 
         Ascending node ids are the fastest: each part's rows then go straight to their place.
         """
-        ids = self._checked(node_ids)
+        ids = self.checked(node_ids)
         dtype = getattr(torch, self.manifest.feature_dtype)
         if self.manifest.feature_kind == "sparse":
             if out is not None:
@@ -93,14 +126,14 @@ class Store:
 
     def labels(self, node_ids: Tensor) -> Tensor:
         """int64 [k] with -1 for none, or int8 [k, questions]."""
-        ids = self._checked(node_ids)
+        ids = self.checked(node_ids)
         dtype = torch.int8 if self.manifest.label_shape else torch.int64
         out = torch.empty((len(ids), *self.manifest.label_shape), dtype=dtype)
         return self._dense_rows(ids, out, attrgetter("labels"))
 
     def split(self, node_ids: Tensor) -> Tensor:
         """int8 [k]: 0 for unassigned, 1 for train, 2 for valid, 3 for test."""
-        ids = self._checked(node_ids)
+        ids = self.checked(node_ids)
         return self._dense_rows(ids, torch.empty(len(ids), dtype=torch.int8), attrgetter("split"))
 
     def nodes_in_split(self, name: str) -> Tensor:
@@ -113,7 +146,7 @@ class Store:
 
     def original_ids(self, node_ids: Tensor) -> NDArray[Any]:
         """What the user calls these nodes: int64, or strings in an array of objects."""
-        ids = self._checked(node_ids)
+        ids = self.checked(node_ids)
         out = np.empty(len(ids), dtype=np.int64 if self.manifest.id_type == "int64" else object)
         for part, positions, rows in self._groups(ids):
             out[positions] = part.original_ids.take(pa.array(rows)).to_numpy(zero_copy_only=False)
@@ -141,15 +174,24 @@ class Store:
         held = self._part(part)
         return held.indptr, held.sources
 
-    def induced(self, node_ids: Tensor) -> Adjacency:
-        """The edges with both ends among distinct node ids; row r of the result is node_ids[r]."""
-        ids = self._checked(node_ids)
-        order = np.argsort(ids)
-        ascending = ids[order]
-        repeated = np.flatnonzero(ascending[1:] == ascending[:-1])
-        if len(repeated):
-            raise PartitionError(f"node id {ascending[repeated[0]]} is in the batch twice: give distinct node ids")
-        return self._induction.adjacency(ascending, order, self._ranges(ascending))
+    def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency:
+        """The edges to node_ids[r], in row r, from distinct sources by their place; None: from the node ids themselves.
+
+        Each edge is there once; with `loops`, every target among the sources has one to itself. Parts elsewhere may
+        hold sources, but not targets.
+        """
+        targets = self.checked(node_ids)
+        order = np.argsort(targets)
+        ascending = targets[order]
+        places = targets if sources is None else self.checked(sources)
+        indptr, found = self._induction.edges(ascending, order, self._ranges(ascending), places, loops)
+        return Adjacency(indptr, found, None if sources is None else len(sources))
+
+    def with_in_edges(self, in_edges: Sequence[Adjacency]) -> "Store":
+        """The same nodes with other edges, of the targets of each part held; the manifest's counts stay as they are."""
+        parts = zip(self._held.items(), in_edges, strict=True)
+        held = {number: replace(part, indptr=edges.indptr, sources=edges.sources) for (number, part), edges in parts}
+        return Store(self.directory, self.manifest, held)
 
     @cached_property
     def _induction(self) -> Induction:
@@ -158,15 +200,6 @@ class Store:
     @cached_property
     def _originals(self) -> OriginalIds:
         return OriginalIds.open(self.directory, self.num_nodes)
-
-    def _checked(self, node_ids: Tensor) -> NDArray[np.int64]:
-        if node_ids.ndim != 1 or node_ids.dtype not in (torch.int64, torch.int32):
-            raise PartitionError(f"node ids must be integers [k], got {node_ids.dtype} {list(node_ids.shape)}")
-        ids: NDArray[np.int64] = node_ids.detach().cpu().numpy().astype(np.int64, copy=False)
-        if len(ids) and (ids.min() < 0 or ids.max() >= self.num_nodes):
-            outside = ids[(ids < 0) | (ids >= self.num_nodes)][0]
-            raise PartitionError(f"node id {outside} is outside the {self.num_nodes} nodes of {self.directory}")
-        return ids
 
     def _dense_rows(self, ids: NDArray[np.int64], out: Tensor, column: Callable[[MappedPart], Tensor]) -> Tensor:
         if len(self.parts) == 1:

@@ -12,8 +12,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
+from nfdist.files import written_aside
 from nfdist.store.arrow_files import integer_type, rows_of, write_columns
-from nfdist.store.aside import written_aside
 from nfdist.store.graph import SPLIT_NAMES, TRAIN, SourceGraph
 from nfdist.store.manifest import (
     FORMAT_VERSION,
@@ -76,7 +76,8 @@ def write_partition(
     index_type = integer_type(max(graph.num_nodes, int(part_edges.max())))
     parts: list[Part] = []
     files: dict[str, StoredFile] = {}
-    with written_aside(Path(directory), _size_bytes(graph, len(sources), original_ids, index_type)) as aside:
+    needed_bytes = _size_bytes(graph, len(sources), original_ids, index_type)
+    with written_aside(Path(directory), needed_bytes, "partition", PartitionError) as aside:
 
         def store(name: str, columns: dict[str, Any]) -> None:
             write_columns(aside / name, columns)

@@ -1,38 +1,28 @@
-"""The demo trains for real: it repeats from its seed, learns more in more epochs, and refuses what it cannot do."""
+"""The demo partitions and trains with two real workers, and says what it did."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from nfdist.cli.main import main
+from nfdist.runs.run import Run
 
 
-def results(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, float]]:
-    assert main(["demo", "--json", *words]) == 0
-    last: dict[str, dict[str, float]] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return last
+@pytest.mark.timeout(200)
+def test_the_demo_partitions_and_trains(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--dir", str(tmp_path / "demo"), "--scale", "0.001", "--epochs", "2", "--json"]
+    assert main(["demo", *arguments]) == 0
+    output = capfd.readouterr().out
+    results = json.loads(output.splitlines()[-1])
+    assert results["partition"]["parts"] == 4
+    assert results["train"]["world_size"] == 2
+    assert 0 < results["train"]["best"]["test"] <= 1
+    assert "$ torchrun --standalone --nproc-per-node 2 -m nfdist train" in output
+    assert Run.open(tmp_path / "demo" / "run").result() == results["train"]
 
 
-def test_the_demo_learns_with_and_without_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
-    few, many = (results(capsys, "--epochs", epochs) for epochs in ("1", "25"))
-    assert set(many) == {"no graph", "k-NN graph"}
-    for name, found in many.items():
-        assert found["test"] > 0.8  # a guess is right for one image in ten
-        assert found["valid"] > few[name]["valid"] + 0.2
-
-
-def test_the_demo_repeats_from_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    one, again, other = (results(capsys, "--epochs", "2", "--seed", seed) for seed in ("3", "3", "4"))
-    scores = [[(found["valid"], found["test"]) for found in run.values()] for run in (one, again, other)]
-    assert scores[0] == scores[1]
-    assert scores[0] != scores[2]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"), [(["--epochs", "0"], "--epochs must be at least 1, got 0"), (["--neighbors", "0"], "got 0")]
-)
-def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", *words]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert message in lines[0]
+@pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--workers", "0"], ["--dir", "/proc/nothing"]])
+def test_mistakes_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

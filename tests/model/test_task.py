@@ -34,11 +34,33 @@ def test_losses_are_means_and_add_up_over_parts(
     assert torch.isclose(sum(part.total for part in parts) / sum(part.count for part in parts), wanted)
 
 
+@pytest.mark.parametrize(("kind", "outputs"), [("single", 4), ("binary", 2), ("multi", 4)])
+def test_missing_labels_are_neither_added_nor_counted_and_send_no_gradient(kind: str, outputs: int) -> None:
+    logits = LOGITS[:, :outputs].clone().requires_grad_()
+    labels = {"single": LABELS, "binary": ANSWERS[:, 0], "multi": ANSWERS}[kind]
+    if kind == "single":
+        losses = F.cross_entropy(logits, labels, reduction="none")
+    else:
+        targets = labels if kind == "multi" else F.one_hot(labels, 2)
+        losses = F.binary_cross_entropy_with_logits(logits, targets.double(), reduction="none")
+    known = torch.rand(labels.shape, generator=seeds.generator(3, "known")) < 0.7
+    found = Task(kind, outputs).loss(logits, labels.where(known, -1))
+    assert torch.isclose(found.total, losses[known].sum())
+    assert found.count == losses[known].numel() < losses.numel()
+    (gradient,), (wanted,) = (torch.autograd.grad(loss, logits) for loss in (found.total, losses[known].sum()))
+    assert torch.allclose(gradient, wanted)
+
+    nothing = Task(kind, outputs).loss(logits, torch.full_like(labels, -1))
+    assert (nothing.mean.item(), nothing.count) == (0, 0)
+
+
 def test_labels_outside_the_classes_are_named() -> None:
     with pytest.raises(ConfigError, match="label 4 is outside the 4 classes 0 to 3"):
         Task("single", 4).loss(LOGITS, LABELS.clone().index_fill_(0, torch.tensor([5]), 4))
-    with pytest.raises(ConfigError, match="label -1 is outside"):
-        Task("single", 4).loss(LOGITS, LABELS.clone().index_fill_(0, torch.tensor([5]), -1))
+    with pytest.raises(ConfigError, match="label -2 is outside"):
+        Task("single", 4).loss(LOGITS, LABELS.clone().index_fill_(0, torch.tensor([5]), -2))
+    with pytest.raises(ConfigError, match=r"label -0\.5 is outside"):
+        Task("multi", 4).loss(LOGITS, ANSWERS.double().index_fill_(0, torch.tensor([5]), -0.5))
     with pytest.raises(ConfigError, match="label nan is outside"):
         Task("multi", 4).loss(LOGITS, ANSWERS.double().index_fill_(0, torch.tensor([5]), float("nan")))
     with pytest.raises(ConfigError, match=r"needs logits \[n, 4\] and labels \[20\], got \[20, 4\] and \[19\]"):

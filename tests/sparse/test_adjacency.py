@@ -1,5 +1,7 @@
 """Adjacency against dense matrices."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -7,6 +9,8 @@ from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.knn import knn_graph
+
+Build = Callable[[], tuple[Adjacency, torch.Tensor]]
 
 
 def random_graph(nodes: int = 25, edges: int = 60) -> tuple[Adjacency, torch.Tensor]:
@@ -17,8 +21,15 @@ def random_graph(nodes: int = 25, edges: int = 60) -> tuple[Adjacency, torch.Ten
     return Adjacency.from_edges(ends[0], ends[1], nodes), matrix
 
 
+def rectangle(targets: int = 9) -> tuple[Adjacency, torch.Tensor]:
+    """The in-edges of the first targets of a random graph, and their rows of its matrix."""
+    graph, matrix = random_graph()
+    end = int(graph.indptr[targets])
+    return Adjacency(graph.indptr[: targets + 1], graph.sources[:end], graph.num_nodes), matrix[:targets]
+
+
 def matrix_of(graph: Adjacency) -> torch.Tensor:
-    matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
+    matrix = torch.zeros(graph.num_nodes, graph.num_sources, dtype=torch.float64)
     matrix.index_put_(
         (graph.targets.long(), graph.sources.long()), torch.ones(graph.num_edges, dtype=torch.float64), True
     )
@@ -48,8 +59,33 @@ def test_a_power_that_is_too_large_is_refused_with_an_estimate() -> None:
         graph.power(0)
 
 
-def test_transposing_turns_every_edge_around_and_remembers_where_it_was() -> None:
-    graph, matrix = random_graph()
+@pytest.mark.parametrize("targets", [0, 1, 9])
+def test_degrees_of_a_rectangle_count_its_targets_and_all_its_sources(targets: int) -> None:
+    graph, matrix = rectangle(targets)
+    assert (graph.num_nodes, graph.num_sources, graph.to("cpu").num_sources) == (targets, 25, 25)
+    assert torch.equal(matrix_of(graph), matrix)
+    assert torch.equal(graph.in_degrees, matrix.sum(1).long())
+    assert torch.equal(graph.out_degrees, matrix.sum(0).long())
+
+
+@pytest.mark.parametrize("first", [random_graph, rectangle])
+def test_paths_of_two_edges_are_the_dense_product(first: Build) -> None:
+    (graph, matrix), (step, step_matrix) = first(), random_graph()
+    product = matrix @ step_matrix
+    assert torch.equal(matrix_of(graph.after(step)), (product > 0).double())
+    assert graph.paths_after(step) == product.sum()
+
+
+def test_a_rectangle_has_no_powers() -> None:
+    graph, _ = rectangle()
+    for refused in (graph.symmetrized, lambda: graph.power(1)):
+        with pytest.raises(ConfigError, match="9 targets and 25 sources"):
+            refused()
+
+
+@pytest.mark.parametrize("build", [random_graph, rectangle])
+def test_transposing_turns_every_edge_around_and_remembers_where_it_was(build: Build) -> None:
+    graph, matrix = build()
     turned, positions = graph.transposed()
     assert torch.equal(matrix_of(turned), matrix.t())
     assert torch.equal(graph.targets[positions], turned.sources)
@@ -61,12 +97,13 @@ def test_symmetrizing_keeps_one_edge_each_way() -> None:
     assert torch.equal(matrix_of(graph.symmetrized()), ((matrix + matrix.t()) > 0).double())
 
 
+@pytest.mark.parametrize("build", [random_graph, rectangle])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_weighted_sums_over_in_edges_equal_the_dense_product(dtype: torch.dtype) -> None:
-    graph, _ = random_graph()
+def test_weighted_sums_over_in_edges_equal_the_dense_product(dtype: torch.dtype, build: Build) -> None:
+    graph, matrix = build()
     rows = torch.randn(25, 6, generator=seeds.generator(1, "rows"), dtype=dtype)
     weights = torch.rand(graph.num_edges, generator=seeds.generator(2, "weights"), dtype=dtype)
-    dense = torch.zeros(25, 25, dtype=dtype).index_put((graph.targets.long(), graph.sources.long()), weights)
+    dense = torch.zeros(matrix.shape, dtype=dtype).index_put((graph.targets.long(), graph.sources.long()), weights)
     assert torch.allclose(graph.sum_in(rows, weights), dense @ rows, atol=1e-6)
 
 

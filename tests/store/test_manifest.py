@@ -71,6 +71,15 @@ def test_an_altered_file_of_the_same_size_is_found_by_verify(partition: Path) ->
         manifest.verify(partition)
 
 
+def test_a_file_that_cannot_be_read_is_named(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> str:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("nfdist.store.manifest.checksum", fail)
+    with pytest.raises(PartitionError, match=r"ids\.arrow cannot be read: Input/output error"):
+        Manifest.read(partition).verify(partition)
+
+
 def test_a_truncated_file_is_refused(partition: Path) -> None:
     path = partition / "part-00002" / "nodes.arrow"
     path.write_bytes(path.read_bytes()[:-1])

@@ -1,11 +1,15 @@
-"""Ranks that hold different parts read the same rows as one that holds them all."""
+"""Ranks that hold different parts read the same rows and edges as one that holds them all."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from nfdist.errors import WorldError
+from nfdist.errors import NfdistError, PartitionError, WorldError
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.hops import Hops
 from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 from nfdist.world import World
@@ -15,24 +19,58 @@ from tests.worlds import run_world
 NODES = 90
 
 
-def read_rows(world: World, directory: str, holdings: list[list[int]], empty_rank: int) -> float:
-    """Every rank asks for other nodes, one of them for none."""
-    shared = SharedStore(Store.open(directory, holdings[world.rank]), world)
-    count = 0 if world.rank == empty_rank else 40 + world.rank
-    node_ids = torch.randperm(NODES, generator=torch.Generator().manual_seed(world.rank))[:count]
-    rows = shared.take(node_ids)
-    expected = Store.open(directory).take(node_ids)
-    if rows.layout == torch.sparse_csr:
-        rows, expected = rows.to_dense(), expected.to_dense()
-    assert torch.equal(rows, expected)
-    return float(rows.sum())
+def some_nodes(count: int, *seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(100**place * number for place, number in enumerate(seed)))
+    return torch.randperm(NODES, generator=generator)[:count]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("holdings", [[[0, 1, 2]], [[0], [1, 2]], [[2, 0], [0, 1], [1]]])
-def test_rows_of_parts_elsewhere_arrive_exactly(tmp_path: Path, holdings: list[list[int]], sparse: bool) -> None:
-    write(tmp_path / "partition", build_graph(NODES, features="sparse" if sparse else "float32"), 3)
-    run_world(len(holdings), read_rows, str(tmp_path / "partition"), holdings, len(holdings) - 1)
+def assert_same_edges(found: Adjacency, expected: Adjacency) -> None:
+    assert torch.equal(found.indptr, expected.indptr)
+    assert torch.equal(found.sources, expected.sources)
+    assert (found.indptr.dtype, found.sources.dtype) == (expected.indptr.dtype, expected.sources.dtype)
+    assert found.columns == expected.columns
+
+
+def read_rows(world: World, directory: str, holdings: list[list[int]]) -> None:
+    """Every rank asks for other nodes, the last one for none."""
+    shared, whole = SharedStore(Store.open(directory, holdings[world.rank]), world), Store.open(directory)
+    node_ids = some_nodes(0 if world.rank == world.size - 1 > 0 else 40 + world.rank, world.rank)
+    assert torch.equal(shared.take(node_ids).to_dense(), whole.take(node_ids).to_dense())
+    assert torch.equal(shared.labels(node_ids), whole.labels(node_ids))
+    assert torch.equal(shared.split(node_ids.int()), whole.split(node_ids))
+    for name in ("num_nodes", "num_edges", "num_features", "num_classes", "task", "parts", "manifest", "directory"):
+        assert getattr(shared, name) == getattr(whole, name)
+
+
+def read_edges(world: World, directory: str, holdings: list[list[int]]) -> None:
+    """Square and rectangular batches of every rank's own, some of them empty."""
+    shared, whole = SharedStore(Store.open(directory, holdings[world.rank]), world), Store.open(directory)
+    sizes = [(30, None), (20, 50), (0, 40), (40, 0), (0, None)]
+    for call in range(len(sizes)):
+        num_targets, num_sources = sizes[(call + world.rank) % len(sizes)]
+        targets = some_nodes(num_targets, world.rank, call)
+        sources = None if num_sources is None else some_nodes(num_sources, world.rank, call, 1)
+        for loops in (False, True):
+            expected = whole.induced(targets, sources, loops=loops)
+            assert_same_edges(shared.induced(targets, sources, loops=loops), expected)
+        assert_same_edges(Hops.open(shared, 1).induced(1, targets, sources), expected)
+
+
+def read_all(world: World, directories: list[str], holdings: list[list[int]]) -> None:
+    for directory in directories:
+        read_rows(world, directory, holdings)
+        read_edges(world, directory, holdings)
+
+
+@pytest.mark.parametrize("holdings", [[[0, 1, 2]], [[0], [1, 2]], [[2, 0], [0, 1], []]])
+def test_what_lies_elsewhere_arrives_exactly(tmp_path: Path, holdings: list[list[int]]) -> None:
+    write(tmp_path / "dense", build_graph(NODES, 1500, questions=3), 3)
+    write(tmp_path / "sparse", build_graph(NODES, 1500, features="sparse"), 3)
+    arguments = [str(tmp_path / "dense"), str(tmp_path / "sparse")], holdings
+    if len(holdings) == 1:
+        read_all(World(), *arguments)
+    else:
+        run_world(len(holdings), read_all, *arguments)
 
 
 def test_a_part_that_no_rank_holds_is_named(tmp_path: Path) -> None:
@@ -41,20 +79,48 @@ def test_a_part_that_no_rank_holds_is_named(tmp_path: Path) -> None:
         SharedStore(Store.open(tmp_path / "partition", [0, 2]), World())
 
 
-def ask_for_too_much(world: World, directory: str) -> str:
-    shared = SharedStore(Store.open(directory, [0, 1, 2] if world.rank else [1]), world)
+def complaint(work: Callable[[], object]) -> str:
     try:
-        shared.take(torch.tensor([NODES + 5] if world.rank else [3]))
-    except WorldError as error:
-        return str(error)
+        work()
+    except NfdistError as error:
+        return f"{type(error).__name__}: {error}"
     return "nothing"
 
 
-def test_a_node_out_of_range_fails_on_every_rank(tmp_path: Path) -> None:
+def make_mistakes(world: World, directory: str, other: str) -> list[str]:
+    """Rank 1 makes one mistake after another; between them, and at last, the ranks still understand each other."""
+    right, wrong = torch.tensor([3, 80]), world.rank == 1
+    shared = SharedStore(Store.open(directory, [0, 1, 2] if wrong else [1]), world)
+    found = [
+        complaint(lambda: shared.take(torch.tensor([NODES + 5]) if wrong else right)),
+        complaint(lambda: shared.labels(torch.tensor([0.5]) if wrong else right)),
+        complaint(lambda: shared.induced(right, torch.tensor([7, 2, 7]) if wrong else right)),
+        complaint(lambda: SharedStore(Store.open(other if wrong else directory), world)),
+    ]
+    assert torch.equal(shared.take(right), Store.open(directory).take(right))
+    return found
+
+
+def test_a_mistake_of_one_rank_is_raised_on_all(tmp_path: Path) -> None:
     write(tmp_path / "partition", build_graph(NODES), 3)
-    first, second = run_world(2, ask_for_too_much, str(tmp_path / "partition"))
-    assert "a node id of another rank is outside the 90 nodes" in first
-    assert "node id 95 is outside the 90 nodes" in second
+    write(tmp_path / "other", build_graph(NODES, seed=1), 3)
+    others, culprit = run_world(2, make_mistakes, str(tmp_path / "partition"), str(tmp_path / "other"))
+    assert culprit[0].startswith("PartitionError: node id 95 is outside the 90 nodes")
+    assert others[0].startswith("PartitionError: rank 1 cannot go on: node id 95 is outside")
+    assert culprit[1].startswith("PartitionError: node ids must be integers [k], got torch.float32 [1]")
+    assert others[1].startswith("PartitionError: rank 1 cannot go on: node ids must be integers")
+    assert "node id 7 is in the batch twice" in culprit[2]
+    assert "node id 7 is in the batch twice" in others[2]
+    assert others[3] == culprit[3]
+    assert others[3].startswith("WorldError: rank 1 has a partition of checksum ")
+
+
+def test_higher_orders_need_every_part_on_every_host(tmp_path: Path) -> None:
+    write(tmp_path / "partition", build_graph(NODES), 3)
+    shared = SharedStore(Store.open(tmp_path / "partition"), World())
+    for store in (shared, Store.open(tmp_path / "partition", [0, 2])):
+        with pytest.raises(PartitionError, match=r"relation.order 2 needs all parts of .*: copy them or use"):
+            Hops.open(store, 2)
 
 
 def test_ranks_outside_the_world_are_refused() -> None:

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from nfdist.errors import PartitionError
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import TRAIN, SourceGraph
 from nfdist.store.store import Store
-from tests.store.building import build_graph, dense, dense_features, write
+from nfdist.store.writing import write_partition
+from tests.store.building import RECIPE, build_graph, dense, dense_features, in_edges, write
 
 GRAPHS: dict[str, dict[str, Any]] = {
     "integers": {},
@@ -35,9 +37,15 @@ def to_dense(rows: Tensor) -> Any:
 
 
 def dense_adjacency(adjacency: Adjacency) -> Any:
-    matrix = np.zeros((adjacency.num_nodes, adjacency.num_nodes), dtype=int)
+    matrix = np.zeros((adjacency.num_nodes, adjacency.num_sources), dtype=int)
     np.add.at(matrix, (adjacency.targets.numpy(), adjacency.sources.numpy()), 1)
     return matrix
+
+
+def by_node_id(graph: SourceGraph, store: Store) -> Any:
+    """The dense truth, with node ids for rows and columns."""
+    rows = np.argsort(store.node_ids(graph.original_ids).numpy())
+    return dense(graph)[rows][:, rows]
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 7])
@@ -63,8 +71,7 @@ def test_in_edges_are_the_graph_with_ascending_sources(tmp_path: Path, num_parts
     graph = build_graph()
     write(tmp_path / "p", graph, num_parts)
     store = Store.open(tmp_path / "p")
-    rows = np.argsort(store.node_ids(graph.original_ids).numpy())
-    truth = dense(graph)[rows][:, rows]
+    truth = by_node_id(graph, store)
     for number, part in enumerate(store.parts):
         indptr, sources = store.in_edges(number)
         assert indptr.dtype == sources.dtype == torch.int32
@@ -114,8 +121,7 @@ def test_induced_equals_dense_indexing(
     graph = build_graph(num_edges=900)
     write(tmp_path / "p", graph, num_parts)
     store = Store.open(tmp_path / "p")
-    rows = np.argsort(store.node_ids(graph.original_ids).numpy())
-    truth = dense(graph)[rows][:, rows]
+    truth = by_node_id(graph, store)
     generator = torch.Generator().manual_seed(0)
     for size in (0, 1, 2, 20, 60, 33, 20):  # one store throughout: a batch leaves nothing behind for the next
         nodes = torch.randperm(60, generator=generator)[:size]
@@ -126,13 +132,46 @@ def test_induced_equals_dense_indexing(
         assert adjacency.indptr.dtype == adjacency.sources.dtype == torch.int32
 
 
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("num_parts", [1, 4])
+def test_a_rectangle_is_a_slice_of_the_whole_graph(tmp_path: Path, num_parts: int, twice: bool, loops: bool) -> None:
+    graph = build_graph(num_edges=900)
+    indptr, sources = in_edges(graph)
+    if twice:  # as a directed source may list its edges
+        indptr, sources = 2 * indptr, np.repeat(sources, 2)
+    assignment = np.random.default_rng(9).integers(0, num_parts, 60)
+    write_partition(tmp_path / "p", graph, indptr, sources, assignment, num_parts, RECIPE, directed=True)
+    store = Store.open(tmp_path / "p")
+    truth = (by_node_id(graph, store) | (np.eye(60, dtype=bool) & loops)).astype(int)
+    generator = torch.Generator().manual_seed(0)
+    for num_targets, num_sources in ((0, 0), (0, 5), (5, 0), (1, 60), (60, 1), (20, 40), (60, 60)):
+        targets = torch.randperm(60, generator=generator)[:num_targets]
+        batch = torch.randperm(60, generator=generator)[:num_sources]
+        adjacency = store.induced(targets, batch, loops=loops)
+        np.testing.assert_array_equal(dense_adjacency(adjacency), truth[np.ix_(targets, batch)])
+        assert (adjacency.num_nodes, adjacency.columns) == (num_targets, num_sources)
+        square = store.induced(batch, loops=loops)
+        np.testing.assert_array_equal(dense_adjacency(square), truth[np.ix_(batch, batch)])
+        assert square.columns is None
+
+
+def test_sources_may_lie_in_parts_that_are_not_held(tmp_path: Path) -> None:
+    write(tmp_path / "p", build_graph())
+    whole, some = Store.open(tmp_path / "p"), Store.open(tmp_path / "p", parts=[1])
+    here, everywhere = torch.arange(some.parts[1].start, some.parts[1].stop), torch.arange(60).flip(0)
+    expected, found = (store.induced(here, everywhere, loops=True) for store in (whole, some))
+    assert torch.equal(expected.sources, found.sources)
+    assert torch.equal(expected.indptr, found.indptr)
+
+
 def test_batches_induced_in_two_threads_do_not_mix(tmp_path: Path) -> None:
     write(tmp_path / "p", build_graph(num_nodes=400, num_edges=9000))
     store = Store.open(tmp_path / "p")
     batches = [torch.randperm(400, generator=torch.Generator().manual_seed(seed))[:200] for seed in range(40)]
-    expected = [store.induced(nodes) for nodes in batches]
+    expected = [store.induced(nodes, loops=True) for nodes in batches]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(store.induced, batches))
+        found = list(pool.map(partial(store.induced, loops=True), batches))
     for one, other in zip(expected, found, strict=True):
         assert torch.equal(one.indptr, other.indptr)
         assert torch.equal(one.sources, other.sources)
@@ -145,6 +184,8 @@ def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
     before = store.induced(held)
     with pytest.raises(PartitionError):
         store.induced(torch.arange(60))
+    with pytest.raises(PartitionError, match="node id 59 is in the batch twice"):
+        store.induced(held, torch.tensor([59, 3, 59]))
     after = store.induced(held)
     assert torch.equal(before.sources, after.sources)
     assert torch.equal(before.indptr, after.indptr)
@@ -188,6 +229,8 @@ def test_bad_requests(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "p")
     with pytest.raises(PartitionError, match="node id 7 is in the batch twice"):
         store.induced(torch.tensor([7, 1, 7]))
+    with pytest.raises(PartitionError, match="node id 60 is outside"):
+        store.induced(torch.tensor([7]), torch.tensor([7, 60]))
     with pytest.raises(PartitionError, match="must be integers"):
         store.take(torch.tensor([0.5]))
     with pytest.raises(PartitionError, match=r"`out` is torch\.float32 \[2, 4\]"):
@@ -225,9 +268,11 @@ def test_a_store_of_some_parts_needs_only_their_files(tmp_path: Path) -> None:
     here, elsewhere = whole.parts[2], whole.parts[1]
     nodes = torch.arange(here.start, here.stop)
     expected, train = whole.take(nodes), whole.nodes_in_split("train")
+    assert Store.available_parts(tmp_path / "p") == [0, 1, 2]
     shutil.rmtree(tmp_path / "p" / "part-00001")
     with pytest.raises(PartitionError, match=r"part-00001.* cannot be read"):
         Store.open(tmp_path / "p")
+    assert Store.available_parts(tmp_path / "p") == [0, 2]
     store = Store.open(tmp_path / "p", parts=[2, 0])
     assert store.held_parts == (0, 2)
     assert torch.equal(store.take(nodes), expected)

@@ -1,0 +1,79 @@
+"""nfdist train: train NodeFormer on a partition, alone or under torchrun (torchrun ... -m nfdist train ...)."""
+
+import argparse
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+import torch
+
+from nfdist import log, settings
+from nfdist.collectives import fail_together
+from nfdist.config import Config
+from nfdist.errors import NfdistError, WorldError
+from nfdist.rendezvous import Place, choose_device, given_up_file, idle_cores_warning, join
+from nfdist.train.job import train
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG.toml", help="the settings of the run")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
+    parser.add_argument("--resume", action="store_true", help="continue the run in run.dir if there is one")
+    parser.add_argument("--json", action="store_true", help="print the result as one line, the last of stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    given_up = given_up_file(os.environ)
+    if given_up is not None and given_up.exists():
+        return 2  # as the attempt before this one explained
+    try:
+        return _run(options, Place.read(os.environ))
+    except NfdistError as error:
+        if given_up is not None and error.everywhere and not isinstance(error, WorldError):
+            given_up.touch()
+        raise
+
+
+def _run(options: argparse.Namespace, place: Place) -> int:
+    config, device, mistake = Config(), torch.device("cpu"), None
+    try:
+        config = load(Path(options.config), options.overrides)
+        device = choose_device(config.run.device, place)
+    except NfdistError as error:
+        mistake = error
+    with join(place, device, config.run.timeout_seconds) as world:
+        fail_together(world, mistake)
+        warning = idle_cores_warning(place, os.environ)
+        if warning and place.local_rank == 0:
+            log.warn(warning)
+        result, stopped = train(config, place, world, device, options.resume)
+    if stopped is not None:
+        return 130 if stopped == SIGINT else 0
+    assert result is not None
+    if place.rank == 0:
+        print(describe(config, result))
+        if options.json:
+            print(json.dumps(result))
+    return 0
+
+
+def load(path: Path, overrides: list[str]) -> Config:
+    """The configuration, with a place for its results."""
+    config = settings.load(path, overrides)
+    directory = config.run.dir or str(Path("runs") / path.stem)
+    return replace(config, run=replace(config.run, dir=directory))
+
+
+def describe(config: Config, result: dict[str, Any]) -> str:
+    best, seconds = result["best"], result["seconds"]
+    where = f"{config.run.dir}: trained in {seconds.get('train', 0.0):.1f} s"
+    if best is None:
+        return f"{where}, not evaluated"
+    scores = ", ".join(f"{name} {best[name]:.4f}" for name in ("train", "valid", "test") if best[name] is not None)
+    text = f"{where}; best {result['metric']} after epoch {best['epoch']}: {scores}"
+    if result["test_std"] is not None:
+        text += f"; test over {len(result['per_seed'])} seeds {result['test_mean']:.4f} ± {result['test_std']:.4f}"
+    return text

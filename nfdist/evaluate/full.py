@@ -1,0 +1,141 @@
+"""The exact evaluation of a whole graph: layer by layer, chunk by chunk, in memory that does not grow with it.
+
+A layer's keys are summarized while its rows are made; then all ranks merge their summaries and fetch the rows of
+other ranks that their edges start from; then every chunk of rows is attended, related and settled, and at once
+summarized for the next layer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nfdist.attention.share import share
+from nfdist.attention.summary import KeySummary
+from nfdist.collectives import gather
+from nfdist.config import RelationConfig
+from nfdist.errors import ConfigError
+from nfdist.evaluate.memory import Budget
+from nfdist.evaluate.neighborhood import Neighborhood, together
+from nfdist.evaluate.space import Space
+from nfdist.evaluate.sweep import Embedding, Hearing, Sweep
+from nfdist.evaluate.workers import in_workers, num_workers
+from nfdist.log import Progress
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.store.division import divide, divide_held
+from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+from nfdist.world import World
+
+ROWS_AT_ONCE = 1 << 12  # what a core's cache likes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Logits [n, outputs] and last hidden states [n, c] of this rank's nodes, and every layer's summary of all keys.
+
+    Logits and states stay as they are until the next evaluation of the same graph.
+    """
+
+    nodes: range
+    logits: Tensor
+    hidden: Tensor
+    summaries: tuple[KeySummary, ...]
+
+
+class FullGraph:
+    """A partitioned graph to evaluate models on, again and again: what does not depend on weights is made once.
+
+    Every rank must make one and evaluate together with the others; each has its own range of nodes. With
+    `memory_bytes`, that is the most this process may hold: what does not fit is in files in `scratch`.
+    """
+
+    def __init__(
+        self,
+        store: Store | SharedStore,
+        hops: Hops,
+        relation: RelationConfig,
+        world: World,
+        *,
+        memory_bytes: int | None = None,
+        scratch: Path | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._world, self._relation, self._dtype = world, relation, dtype
+        self._budget = together(world, lambda: Budget.within(memory_bytes))
+        self._space = Space(self._budget.held_bytes, scratch)
+        self._room: list[Tensor] = []
+        if isinstance(store, SharedStore):
+            self._store = store.store
+            held = [parts.tolist() for parts in gather(world, torch.tensor(self._store.held_parts), "compare parts")]
+            divided = together(world, lambda: divide_held(store.parts, held))
+        else:
+            self._store, divided = store, divide(store.parts, world.size)
+        self.nodes = divided[world.rank]
+        self._neighborhood = Neighborhood(
+            self._store, hops, relation, world, divided, self._space, dtype, self._budget.work_bytes // 4
+        )
+
+    @torch.no_grad()
+    def evaluate(self, model: NodeFormer, seed: int, progress: Progress | None = None) -> Evaluation:
+        """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
+
+        `progress` is told of every row of each of the model's states.
+        """
+        states, spare, logits = together(self._world, lambda: self._room_for(model))
+        make: Callable[[slice], Tensor] = Embedding(model, self._store, self.nodes)
+        summaries = []
+        for index in range(model.model.layers):
+            kernel = model.evaluation_kernel(seed, index + 1, states)
+            summary = self._swept(Sweep(model, index, make, self._neighborhood, states, logits, kernel), progress)
+            assert summary is not None
+            summaries.append(share(summary, self._world))
+            self._neighborhood.border.fetch(states)
+            make = Hearing(model, index + 1, kernel, summaries[-1], self._neighborhood, states)
+            states, spare = spare, states
+        self._swept(Sweep(model, model.model.layers, make, self._neighborhood, states, logits, None), progress)
+        return Evaluation(self.nodes, logits, states[: len(self.nodes)], tuple(summaries))
+
+    def _swept(self, sweep: Sweep, progress: Progress | None) -> KeySummary | None:
+        """Sweep over all rows, and merge the summaries of the chunks in their order."""
+        chunks = self._chunks(sweep.model)
+        summary = sweep.summarized(sweep.states[:0])
+        for rows, part in zip(chunks, in_workers(sweep, chunks), strict=True):
+            summary = part if summary is None or part is None else summary.merge(part)
+            if progress is not None:
+                progress.advance(rows.stop - rows.start)
+        return summary
+
+    def _chunks(self, model: NodeFormer) -> list[slice]:
+        """Rows small enough for caches and memory, and some for every worker."""
+        size, workers = len(self.nodes), num_workers()
+        row_bytes = workers * self._dtype.itemsize * _row_elements(model)
+        rows = max(1, min(ROWS_AT_ONCE, self._budget.work_bytes // row_bytes, -(-size // workers)))
+        return [slice(start, min(start + rows, size)) for start in range(0, size, rows)]
+
+    def _room_for(self, model: NodeFormer) -> list[Tensor]:
+        """Two states of all rows and the logits; later evaluations of models of the same width use them again."""
+        if model.input.in_features != self._store.num_features:
+            raise ConfigError(
+                f"the model takes {model.input.in_features} features, the nodes of {self._store.directory} have "
+                f"{self._store.num_features}: evaluate it on the graph it was trained on"
+            )
+        assert not model.training
+        assert model.input.weight.dtype == self._dtype
+        assert (model.relation.order, model.relation.normalize) == (self._relation.order, self._relation.normalize)
+        states = (self._neighborhood.num_sources, model.model.channels)
+        shapes = [states, states, (len(self.nodes), model.output.out_features)]
+        if [tuple(tensor.shape) for tensor in self._room] != shapes:
+            self._room.clear()  # first, so that its place can be taken
+            self._room = [self._space.tensor(shape, self._dtype) for shape in shapes]
+        return self._room
+
+
+def _row_elements(model: NodeFormer) -> int:
+    """More numbers than the work on one row holds at a time."""
+    config = model.model
+    features = config.heads * config.random_features
+    return model.input.in_features + model.output.out_features + (10 + config.heads) * config.channels + 6 * features

@@ -1,0 +1,89 @@
+"""Memory of this process: sizes as people write them, what it holds now, and the most it held while something ran."""
+
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfdist.errors import ConfigError
+
+_UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SECONDS_BETWEEN_SAMPLES = 0.01
+_MOST_WORK_BYTES = 64 << 20
+_LEAST_BYTES = 64 << 20
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """The bytes of a size such as 4GiB, 512MiB or 1000000; messages call the setting `name`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]ib|)", text.strip().lower())
+    size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if size < 1:
+        raise ConfigError(f"{name} must be a size such as 4GiB, 512MiB or a number of bytes, got {text!r}")
+    return size
+
+
+def format_bytes(size: int) -> str:
+    """A size that `parse_bytes` reads as no less than it is."""
+    return f"{-(-size // 2**20)}MiB"
+
+
+def private_bytes() -> int:
+    """What this process holds and could not give back: anonymous and shared memory, but no pages of mapped files."""
+    return _status_bytes("RssAnon") + _status_bytes("RssShmem")
+
+
+def peak_resident_bytes() -> int:
+    """The largest resident set of this process so far, mapped pages included."""
+    return _status_bytes("VmHWM")
+
+
+def _status_bytes(field: str) -> int:
+    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert match
+    return int(match[1]) * 1024
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much memory tensors with a row for every node may take together, and how much the work on a few of them."""
+
+    held_bytes: int | None
+    work_bytes: int
+
+    @staticmethod
+    def within(limit_bytes: int | None) -> "Budget":
+        """What is left of a limit for the whole process; half of it stays free for libraries and for the caller."""
+        if limit_bytes is None:
+            return Budget(None, _MOST_WORK_BYTES)
+        held = private_bytes()
+        left = limit_bytes - held
+        if left < _LEAST_BYTES:
+            raise ConfigError(
+                f"a memory limit of {format_bytes(limit_bytes)} is too low, this process holds {format_bytes(held)} "
+                f"before it starts: give at least {format_bytes(held + _LEAST_BYTES)}"
+            )
+        work = min(_MOST_WORK_BYTES, left // 4)
+        return Budget(max(0, left // 2 - work), work)
+
+
+class MemoryWatch:
+    """Samples `private_bytes` from a thread of its own for as long as its block runs."""
+
+    def __init__(self) -> None:
+        self.peak_private_bytes = private_bytes()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nfdist memory watch", daemon=True)
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(_SECONDS_BETWEEN_SAMPLES)
+            self.peak_private_bytes = max(self.peak_private_bytes, private_bytes())

@@ -1,0 +1,24 @@
+"""Which nodes are for training, validation and testing in a run."""
+
+import torch
+from torch import Tensor
+
+from nfdist.config import DataConfig, parse_fractions
+from nfdist.store.graph import draw_split
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+
+NODES_AT_ONCE = 1 << 18
+
+
+def split_of(store: Store | SharedStore, data: DataConfig, seed: int) -> Tensor:
+    """int8 [nodes], as stored or drawn from the seed among the labeled nodes. Every rank must call this."""
+    everyone = torch.arange(store.num_nodes)
+    if data.split == "stored":
+        return store.split(everyone)
+    labeled = torch.cat([_labeled(store.labels(some)) for some in everyone.split(NODES_AT_ONCE)])
+    return torch.from_numpy(draw_split(labeled.numpy(), parse_fractions("data.split", data.split, "stored"), seed))
+
+
+def _labeled(labels: Tensor) -> Tensor:
+    return labels >= 0 if labels.ndim == 1 else (labels >= 0).any(1)

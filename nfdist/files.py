@@ -1,0 +1,151 @@
+"""Files and directories that are whole or absent: write aside, then rename; and checksums, to recognize them."""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from nfdist.errors import NfdistError
+
+BLOCK_BYTES = 1 << 22
+CHECKSUM_BYTES = 16
+
+
+@contextmanager
+def written_aside(directory: Path, needed_bytes: int, noun: str, refusal: type[NfdistError]) -> Iterator[Path]:
+    """A temporary sibling that becomes `directory` when the block ends, and is removed when the block raises.
+
+    Messages are of the class `refusal` and call what is written `noun`, such as partition.
+    """
+    directory = directory.absolute()
+    if os.path.lexists(directory):
+        raise refusal(f"{directory} already exists: remove it or choose another directory")
+    aside = _aside(directory)
+    with disk_errors_as(refusal, directory, f"the {noun} needs about {needed_bytes / 2**20:,.1f} MiB; "):
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            remove_stale(directory.parent, directory.name)
+            aside.mkdir()
+            yield aside
+            for folder in (*(path for path in aside.iterdir() if path.is_dir()), aside):
+                flush(folder)
+            aside.rename(directory)
+        except BaseException as error:
+            _delete(aside)
+            if isinstance(error, OSError) and _is_taken(directory, error):
+                text = f"{directory} appeared while it was being written: remove it or choose another directory"
+                raise refusal(text) from error
+            raise
+        flush(directory.parent)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Give a file new content that is whole at any time and survives a loss of power; its folder must exist."""
+    remove_stale(path.parent, path.name)
+    aside = _aside(path)
+    try:
+        write_flushed(aside, text.encode())
+        aside.replace(path)
+    except BaseException:
+        _delete(aside)
+        raise
+    flush(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory that is whole until it is gone, by way of a temporary name."""
+    aside = _aside(path)
+    path.rename(aside)
+    _delete(aside)
+
+
+def remove_stale(folder: Path, name: str | None = None) -> None:
+    """Remove what dead processes of this host left aside in a folder: versions of `name`, or of anything."""
+    wanted = re.escape(name) if name else ".+"
+    pattern = re.compile(rf"\.{wanted}\.tmp-(\d+)-(.*)-[0-9a-f]{{8}}")
+    for path in folder.iterdir():
+        match = pattern.fullmatch(path.name)
+        if match and match[2] == socket.gethostname() and not _alive(int(match[1])):
+            _delete(path)
+
+
+def existing_ancestor(directory: Path) -> Path:
+    """The nearest folder above `directory` that is already there: the disk it will be on."""
+    return next(folder for folder in directory.absolute().parents if folder.is_dir())
+
+
+def write_flushed(path: Path, content: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
+    """The 16-byte BLAKE2b of a file in hexadecimal, read block by block; `progress` gets the bytes of each block."""
+    digest = blake2b(digest_size=CHECKSUM_BYTES)
+    block = memoryview(bytearray(BLOCK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            digest.update(block[:count])
+            if progress:
+                progress(count)
+    return digest.hexdigest()
+
+
+def checksum_of(content: bytes) -> str:
+    """The checksum of a file with this content."""
+    return blake2b(content, digest_size=CHECKSUM_BYTES).hexdigest()
+
+
+@contextmanager
+def disk_errors_as(refusal: type[NfdistError], path: Path, need: str = "") -> Iterator[None]:
+    """Say in one line of the class `refusal` why `path` cannot be written; if the disk is full, also the `need`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            text = f"the disk that holds {path.parent} is full: {need}free some space or choose another directory"
+            raise refusal(text) from error
+        raise refusal(f"{path} cannot be written: {error}") from error
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}-{socket.gethostname()}-{secrets.token_hex(4)}")
+
+
+def _is_taken(directory: Path, error: OSError) -> bool:
+    return error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR) and os.path.lexists(directory)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _delete(aside: Path) -> None:
+    """Delete what can be deleted: the failure that led here is the one to report."""
+    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(OSError):
+        aside.unlink()

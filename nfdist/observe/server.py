@@ -1,0 +1,94 @@
+"""The HTTP door through which Prometheus reads a registry: /metrics of a thread that ends with its `with` block."""
+
+import errno
+import socket
+import threading
+from socketserver import ThreadingMixIn
+from types import TracebackType
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from nfdist.errors import ConfigError
+from nfdist.log import warn
+
+
+def serve(registry: CollectorRegistry, host: str, port: int) -> "Server":
+    """Serve a registry at host:port, or at any free port with a warning when that one is taken; port 0 serves none."""
+    if port == 0:
+        return Server(None)
+    try:
+        return Server(_Scrapes(registry, host, port))
+    except (OSError, OverflowError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        if isinstance(error, OverflowError) or getattr(error, "errno", None) == errno.EACCES:
+            raise ConfigError(
+                f"observe.port {port} cannot be used ({reason}): choose one from 1024 to 65000"
+            ) from error
+        if getattr(error, "errno", None) != errno.EADDRINUSE:
+            raise ConfigError(
+                f"observe.host {host!r} is no address of this machine ({reason}): use 127.0.0.1, or 0.0.0.0 for all"
+            ) from error
+    server = Server(_Scrapes(registry, host, 0))
+    warn(f"observe.port {port} is taken: metrics are at http://{server.address}/metrics instead")
+    return server
+
+
+class Server:
+    """A thread that answers scrapes until it is closed."""
+
+    def __init__(self, scrapes: "_Scrapes | None") -> None:
+        self._scrapes = scrapes
+        if scrapes is not None:
+            # A daemon, so that a process that dies without closing it still ends.
+            self._thread = threading.Thread(target=scrapes.serve_forever, name="nfdist metrics", daemon=True)
+            self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """host:port, or nothing when nothing is served."""
+        if self._scrapes is None:
+            return ""
+        host, port = self._scrapes.server_address[:2]
+        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+
+    def close(self) -> None:
+        """Stop answering and wait for the thread to end."""
+        if self._scrapes is not None:
+            self._scrapes.shutdown()
+            self._thread.join()
+            self._scrapes.server_close()
+            self._scrapes = None
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Request(WSGIRequestHandler):
+    """One scrape: it is not logged, and a client that says nothing is dropped."""
+
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class _Scrapes(ThreadingMixIn, WSGIServer):
+    """A thread a request, so that a slow client holds up nobody."""
+
+    daemon_threads = True
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, _, _, _, address = found[0]
+        super().__init__((str(address[0]), port), _Request)
+        self.set_app(make_wsgi_app(registry))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is not worth a traceback in the log of a training run."""

@@ -1,0 +1,125 @@
+"""A checkpoint: a directory of safetensors files and state.json, whole or absent, in which any altered byte shows."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from nfdist.errors import CheckpointError
+from nfdist.files import checksum_of, write_flushed, written_aside
+
+FORMAT_VERSION = 1
+STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`state` is what its writer gave; `files` are the size and checksum of every tensor file, by its name."""
+
+    path: Path
+    state: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+
+    @staticmethod
+    def save(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> "Checkpoint":
+        """Write <name>.safetensors for every group of tensors, and the state, which is JSON; `path` must not exist."""
+        needed_bytes = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
+        files = {}
+        with written_aside(path, needed_bytes, "checkpoint", CheckpointError) as aside:
+            for name, group in tensors.items():
+                # safetensors' own save_file hides why a write failed, and lets nobody else read the file.
+                content = safetensors.torch.save({key: _plain(tensor) for key, tensor in group.items()})
+                write_flushed(_tensor_file(aside, name), content)
+                files[name] = _facts(content)
+            try:
+                write_flushed(aside / STATE_FILE, _encoded(files, state))
+            except ValueError as error:
+                raise CheckpointError(f"the state of {path} is not JSON ({error}): did training diverge?") from None
+        return Checkpoint.open(path, verify=False)
+
+    @staticmethod
+    def open(path: Path, verify: bool = True) -> "Checkpoint":
+        """A checkpoint whose state is unaltered; `verify` checks its tensors now, otherwise they are when read."""
+        if not path.is_dir():
+            raise CheckpointError(f"{path} is not a directory: give a checkpoint, RUN_DIR/checkpoints/seed-S/step-N")
+        parsed = _decoded(path / STATE_FILE)
+        checkpoint = Checkpoint(path, parsed["state"], parsed["files"])
+        for name in checkpoint.files if verify else ():
+            checkpoint._content(name)
+        return checkpoint
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of one file, such as "weights", on the CPU."""
+        if name not in self.files:
+            raise CheckpointError(f"{self.path} holds no {name}, only {', '.join(self.files)}: use another checkpoint")
+        return safetensors.torch.load(self._content(name))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its tensor files."""
+        return sum(facts["size_bytes"] for facts in self.files.values())
+
+    def _content(self, name: str) -> bytes:
+        file = _tensor_file(self.path, name)
+        content = _read(file)
+        if _facts(content) != self.files[name]:
+            raise _altered(file)
+        return content
+
+
+def _tensor_file(directory: Path, name: str) -> Path:
+    return directory / f"{name}.safetensors"
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A copy that shares no memory, as safetensors wants it."""
+    return torch.clone(tensor.detach().cpu(), memory_format=torch.contiguous_format)
+
+
+def _facts(content: bytes) -> dict[str, Any]:
+    return {"size_bytes": len(content), "checksum": checksum_of(content)}
+
+
+def _encoded(files: Mapping[str, Any], state: Mapping[str, Any]) -> bytes:
+    """The content of state.json, its own checksum included."""
+    content = {"format_version": FORMAT_VERSION, "files": files, "state": state}
+    own = checksum_of(json.dumps(content, allow_nan=False).encode())
+    return json.dumps({**content, "checksum": own}, indent=2).encode() + b"\n"
+
+
+def _decoded(file: Path) -> dict[str, Any]:
+    """What state.json says, if it is what was written, to the byte: white space has no checksum."""
+    content = _read(file)
+    try:
+        parsed: dict[str, Any] = json.loads(content)
+        version = parsed["format_version"]
+        if repr(version) != repr(FORMAT_VERSION):  # since True == 1.0 == 1
+            raise CheckpointError(
+                f"{file} has format version {version!r}, this nfdist reads version {FORMAT_VERSION}: "
+                "use the nfdist that wrote it"
+            )
+        if content == _encoded(parsed["files"], parsed["state"]):
+            return parsed
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise _altered(file)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{file.parent} holds no {file.name}: use another checkpoint, this one is not whole"
+        ) from None
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}; use another checkpoint") from None
+
+
+def _altered(file: Path) -> CheckpointError:
+    return CheckpointError(f"{file} was altered since it was written: use another checkpoint, and remove this one")

@@ -1,0 +1,113 @@
+"""What a run or a checkpoint holds, for people and scripts alike; everything is read, so checksums are checked."""
+
+from typing import Any
+
+from nfdist.errors import CheckpointError
+from nfdist.runs.checkpoint import Checkpoint
+from nfdist.runs.run import Run
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    """The facts of a run; a damaged checkpoint has its `problem` instead of an epoch and a size."""
+    bests = {seed: best for seed in run.seeds if (best := run.best_of(seed))}
+    checkpoints = []
+    for seed in run.seeds:
+        for step, path in run.checkpoint_paths(seed).items():
+            facts = {"seed": seed, "step": step, "best": seed in bests and bests[seed]["step"] == step}
+            try:
+                checkpoint = Checkpoint.open(path)
+                facts |= {"epoch": checkpoint.state.get("epoch"), "bytes": checkpoint.size_bytes}
+            except CheckpointError as error:
+                facts["problem"] = str(error)
+            checkpoints.append(facts)
+    config = run.config
+    return {
+        "partition": config.data.partition,
+        "model": config.model.name,
+        "layers": config.model.layers,
+        "channels": config.model.channels,
+        "heads": config.model.heads,
+        "attention": config.attention.kind,
+        "relation_order": config.relation.order,
+        "epochs": config.train.epochs,
+        "batch_nodes": config.train.batch_nodes,
+        "learning_rate": config.train.learning_rate,
+        "seeds": list(config.train.seeds),
+        "metrics_lines": len(run.metrics()),
+        "checkpoints": checkpoints,
+        "best": {str(seed): best for seed, best in bests.items()},
+        "result": run.result(),
+        "bytes": sum(facts.get("bytes", 0) for facts in checkpoints),
+        "verified": not any("problem" in facts for facts in checkpoints),
+    }
+
+
+def run_lines(facts: dict[str, Any]) -> list[str]:
+    """The facts of a run as a table."""
+    checkpoints = facts["checkpoints"]
+    damaged = sum("problem" in checkpoint for checkpoint in checkpoints)
+    lines = [
+        f"run on partition {facts['partition'] or '(none)'}, {len(checkpoints)} checkpoints of "
+        f"{_mebibytes(facts['bytes'])}, " + (f"{damaged} of them damaged" if damaged else "checksums hold"),
+        f"  {facts['model']} of {facts['layers']} layers, {facts['channels']} channels, {facts['heads']} heads, "
+        f"{facts['attention']} attention, relation of order {facts['relation_order']}",
+        f"  {facts['epochs']} epochs, {facts['batch_nodes'] or 'all'} nodes a batch, learning rate "
+        f"{facts['learning_rate']:g}, seeds {', '.join(map(str, facts['seeds']))}; "
+        f"{facts['metrics_lines']:,} lines of metrics",
+        f"  {'seed':>6}{'step':>10}{'epoch':>8}{'size':>14}",
+        *(_checkpoint_line(checkpoint, facts["best"]) for checkpoint in checkpoints),
+    ]
+    result = facts["result"] or {}
+    for name, scores in (("result", result), ("best", result.get("best")), ("final", result.get("final"))):
+        if scores:
+            lines.append(f"  {name}: {_plain_values(scores)}")
+    return lines
+
+
+def _checkpoint_line(checkpoint: dict[str, Any], bests: dict[str, Any]) -> str:
+    line = f"  {checkpoint['seed']:>6}{checkpoint['step']:>10}"
+    if "problem" in checkpoint:
+        return f"{line}  {checkpoint['problem']}"
+    line += f"{_text(checkpoint['epoch']):>8}{_mebibytes(checkpoint['bytes']):>14}"
+    return line + (f"  best: {_plain_values(bests[str(checkpoint['seed'])])}" if checkpoint["best"] else "")
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The facts of a checkpoint."""
+    groups = {name: checkpoint.tensors(name) for name in checkpoint.files}
+    return {
+        "state": checkpoint.state,
+        "files": {
+            name: {"tensors": len(group), "numbers": sum(tensor.numel() for tensor in group.values())}
+            for name, group in groups.items()
+        },
+        "bytes": checkpoint.size_bytes,
+        "verified": True,
+    }
+
+
+def checkpoint_lines(facts: dict[str, Any]) -> list[str]:
+    """The facts of a checkpoint as a table."""
+    return [
+        f"checkpoint, {_mebibytes(facts['bytes'])} in {len(facts['files'])} tensor files, checksums hold",
+        f"  {_plain_values(facts['state'])}",
+        *(
+            f"  {name}: {file['numbers']:,} numbers in {file['tensors']:,} tensors"
+            for name, file in facts["files"].items()
+        ),
+    ]
+
+
+def _plain_values(values: dict[str, Any]) -> str:
+    """The values of an object that fit a line: no lists and objects."""
+    return ", ".join(f"{key} {_text(value)}" for key, value in values.items() if not isinstance(value, dict | list))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

@@ -1,0 +1,150 @@
+"""Hops: who reaches whom in at most j steps on the whole graph, for each j up to an order, induced on batches.
+
+Orders from 2 on are computed once and kept beside the partition, part by part, in the form of its own in-edges.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from nfdist import files, log
+from nfdist.errors import PartitionError
+from nfdist.sparse.adjacency import MAX_EDGES, Adjacency, refuse_beyond
+from nfdist.store.arrow_files import write_columns
+from nfdist.store.manifest import MANIFEST_NAME, Part, part_directory, part_file
+from nfdist.store.mapped import PartFiles
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+
+FORMAT_VERSION = 1
+COLUMNS = ("indptr", "sources")
+
+
+class Hops:
+    """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, the others are stores of their own."""
+
+    def __init__(self, store: Store | SharedStore, order: int, higher: Sequence[Store]) -> None:
+        self.order = order
+        self._store, self._higher = store, higher
+
+    @staticmethod
+    def open(store: Store | SharedStore, order: int, max_edges: int = MAX_EDGES) -> "Hops":
+        """Map the patterns up to an order, after building those that are not kept yet; refused beyond `max_edges`."""
+        if order < 2:
+            return Hops(store, order, [])
+        if isinstance(store, SharedStore) or len(store.held_parts) < len(store.parts):
+            raise PartitionError(
+                f"relation.order {order} needs all parts of {store.directory} on every host: "
+                "copy them or use relation.order=1"
+            )
+        return Hops(store, order, [store.with_in_edges(pattern) for pattern in _patterns(store, order, max_edges)])
+
+    def induced(self, hop: int, node_ids: Tensor, sources: Tensor | None = None) -> Adjacency:
+        """What `Store.induced` does, for paths of at most `hop` steps through any nodes of the graph."""
+        assert 1 <= hop <= self.order
+        if hop == 1:
+            return self._store.induced(node_ids, sources, loops=True)
+        return self._higher[hop - 2].induced(node_ids, sources)
+
+
+def _patterns(store: Store, order: int, max_edges: int) -> Iterator[list[Adjacency]]:
+    """The in-edges of every part for each hop from 2 on, mapped where they are kept."""
+    directory = store.directory.resolve()
+    fingerprint = store.fingerprint()
+    step: Adjacency | None = None
+    shorter: list[Adjacency] = []
+    for hop in range(2, order + 1):
+        kept = _Kept(directory.with_name(f"{directory.name}.hops") / f"order-{hop}", hop, fingerprint, store.parts)
+        found = kept.read()
+        if found is None:
+            kept.discard()
+            if step is None:
+                step = store.induced(torch.arange(store.num_nodes), loops=True)
+            shorter = shorter or _by_part(step, store.parts)
+            bound = sum(part.paths_after(step) for part in shorter)
+            refuse_beyond(max_edges, bound, order, hop)
+            found = kept.build(shorter, step, bound)
+        yield found
+        shorter = found
+
+
+def _by_part(graph: Adjacency, parts: Sequence[Part]) -> list[Adjacency]:
+    """The rows of each part, as views."""
+    rows = [graph.indptr[part.start : part.stop + 1] for part in parts]
+    return [Adjacency(indptr - indptr[0], graph.sources[indptr[0] : indptr[-1]], graph.num_sources) for indptr in rows]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One hop's in-edges on disk, of the partition whose manifest has this fingerprint."""
+
+    directory: Path
+    hop: int
+    fingerprint: str
+    parts: tuple[Part, ...]
+
+    def read(self) -> list[Adjacency] | None:
+        """The in-edges of every part, mapped; None if they are absent, damaged or those of another partition."""
+        try:
+            content = json.loads((self.directory / MANIFEST_NAME).read_bytes())
+            return self._mapped() if content == self._description(self.directory) else None
+        except (OSError, ValueError, PartitionError):
+            return None
+
+    def discard(self) -> None:
+        """Make room, at once after a failed `read`: later there may be what another process has made."""
+        with suppress(OSError):
+            files.remove(self.directory)
+
+    def build(self, shorter: list[Adjacency], step: Adjacency, bound: int) -> list[Adjacency]:
+        """Extend the paths of the hop before by a step, keep them if the disk allows it, and map what is kept."""
+        trouble = "what was written has changed"
+        try:
+            self._write(self._extended(shorter, step), bound)
+        except PartitionError as error:
+            trouble = str(error)
+        found = self.read()  # what another process has made meanwhile will do as well
+        if found is None:
+            log.notice(f"paths of {self.hop} steps are kept in memory, not on disk: {trouble}")
+            found = list(self._extended(shorter, step))
+        return found
+
+    def _extended(self, shorter: list[Adjacency], step: Adjacency) -> Iterator[Adjacency]:
+        with log.progress(len(shorter), f"paths of {self.hop} steps") as progress:
+            for part in shorter:
+                yield part.after(step)
+                progress.advance()
+
+    def _write(self, patterns: Iterator[Adjacency], bound: int) -> None:
+        with files.written_aside(self.directory, 4 * bound, f"pattern of hop {self.hop}", PartitionError) as aside:
+            for number, pattern in enumerate(patterns):
+                (aside / part_directory(number)).mkdir()
+                for name, column in zip(COLUMNS, (pattern.indptr, pattern.sources), strict=True):
+                    write_columns(aside / part_file(number, name), {name: pa.array(column.numpy())})
+            files.write_flushed(aside / MANIFEST_NAME, json.dumps(self._description(aside), indent=2).encode())
+
+    def _mapped(self) -> list[Adjacency]:
+        num_nodes = self.parts[-1].stop
+        mapped = []
+        for number, part in enumerate(self.parts):
+            part_files = PartFiles(self.directory, number)
+            indptr = part_files.tensor("indptr", "indptr", (part.num_nodes + 1,))
+            sources = part_files.tensor("sources", "sources", (int(indptr[-1]),), indptr.dtype)
+            mapped.append(Adjacency(indptr, sources, num_nodes))
+        return mapped
+
+    def _description(self, directory: Path) -> dict[str, Any]:
+        names = [part_file(number, name) for number in range(len(self.parts)) for name in COLUMNS]
+        return {
+            "format_version": FORMAT_VERSION,
+            "order": self.hop,
+            "partition_manifest_checksum": self.fingerprint,
+            "file_bytes": {name: (directory / name).stat().st_size for name in names},
+        }

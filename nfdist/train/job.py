@@ -1,0 +1,207 @@
+"""A training job from start to end: what all ranks check first, the run directory, the seeds, the result."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import torch
+from prometheus_client import CollectorRegistry
+
+import nfdist
+from nfdist import log, settings
+from nfdist.collectives import agree, alike, broadcast_text, fail_together
+from nfdist.config import Config
+from nfdist.errors import CheckpointError, NfdistError
+from nfdist.evaluate.full import FullGraph
+from nfdist.evaluate.scores import resolve_metric
+from nfdist.files import replace_file
+from nfdist.model.task import Task
+from nfdist.observe.metrics import RunMetrics
+from nfdist.observe.server import serve
+from nfdist.rendezvous import Place
+from nfdist.runs.run import CONFIG_FILE, Run
+from nfdist.train.graph import Graph
+from nfdist.train.restoring import Restored, read_weights, restore_newest
+from nfdist.train.result import peak_memory_bytes, summarize_seeds, versions
+from nfdist.train.signals import StopRequest
+from nfdist.train.trainer import Job, Trainer
+from nfdist.world import World
+
+# What may differ between the hosts of a job, and what may change when a run goes on.
+OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
+FREE_TO_CHANGE = (
+    *OWN_TO_HOST,
+    *("run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
+    *("train.evaluate_every", "train.checkpoint_every", "train.keep"),
+)
+
+
+def train(
+    config: Config, place: Place, world: World, device: torch.device, resume: bool
+) -> tuple[dict[str, Any] | None, Signals | None]:
+    """The result of a run on every rank, or the signal that stopped it. Every rank must call this."""
+    same = {name: value for name, value in flat(config).items() if name not in OWN_TO_HOST}
+    agree(world, {"nfdist": nfdist.__version__, "torch": torch.__version__, "code": code_digest(), **same})
+    graph = Graph.open(config, place, world)
+    task = Task(graph.store.task, graph.store.num_classes)
+    initial_weights = _initial_weights(config, world)
+    dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+    with ExitStack() as stack:
+        stack.enter_context(_matrix_precision(config.train.precision))
+        metrics = stack.enter_context(_served_metrics(config, place, world, device))
+        full_graph = _full_graph(config, graph, world, dtype)
+        job = Job(
+            config=config,
+            world=world,
+            device=device,
+            dtype=dtype,
+            graph=graph,
+            full_graph=full_graph,
+            task=task,
+            metric=resolve_metric(config.evaluate.metric, task),
+            run=None,
+            metrics=metrics,
+            stop=stack.enter_context(StopRequest()),
+            initial_weights=initial_weights,
+        )
+        with alike():
+            Trainer(job, config.train.seeds[0], [], None)  # what it refuses should not leave a run behind
+        run, restored = _open_run(config, place, world, graph, resume)
+        return _train_seeds(replace(job, run=run), place, restored)
+
+
+def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dict[str, Any] | None, Signals | None]:
+    seeds = job.config.train.seeds
+    finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
+    for seed in seeds[len(finished) :]:
+        own = restored if restored is not None and restored.state["seed"] == seed else None
+        with alike():
+            trainer = Trainer(job, seed, finished, own)
+        stopped = trainer.run()
+        if stopped is not None:
+            if job.run is not None:
+                log.notice(f"{stopped.name}: stopped at step {trainer.state.position.step}; continue with --resume")
+            return None, stopped
+        finished = [*finished, trainer.result()]
+    result = {
+        "metric": job.metric,
+        **summarize_seeds(finished),
+        "restarts": place.restarts,
+        "world_size": job.world.size,
+        "versions": versions(),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
+    if job.run is not None:
+        job.run.write_result(result)
+    return result, None
+
+
+def flat(config: Config) -> dict[str, str]:
+    """Every setting by its full name, as text."""
+    return {f"{section}.{key}": str(value) for section, keys in asdict(config).items() for key, value in keys.items()}
+
+
+def code_digest() -> str:
+    """A name for the code of nfdist on this host."""
+    package = Path(nfdist.__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _open_run(
+    config: Config, place: Place, world: World, graph: Graph, resume: bool
+) -> tuple[Run | None, Restored | None]:
+    """The run directory, on rank 0, and on every rank what an earlier run left in it to go on with."""
+    path, run, goes_on, mistake = Path(config.run.dir), None, resume, None
+    try:
+        if world.rank == 0 and Run.holds_run(path):
+            run = Run.open(path)
+            goes_on = resume or (place.restarts > 0 and run.owner == place.launch)
+            run = _continued(run, config) if goes_on else Run.create(path, config, place.launch)
+        elif world.rank == 0:
+            run = Run.create(path, config, place.launch)
+    except NfdistError as error:
+        mistake = error
+    fail_together(world, mistake, CheckpointError)
+    goes_on = broadcast_text(world, "yes" if goes_on else "no", 0) == "yes"
+    restored = restore_newest(world, path, config.train.seeds) if goes_on else None
+    if restored is not None:
+        with alike():
+            _take_up(run, restored, graph)
+    elif run is not None:
+        run.truncate_metrics(0)  # of steps that came to no checkpoint
+    return run, restored
+
+
+def _continued(run: Run, config: Config) -> Run:
+    """The run with what changed in its configuration, where that may change."""
+    before, now = flat(run.config), flat(config)
+    for name, value in now.items():
+        if value != before[name] and name not in FREE_TO_CHANGE:
+            raise CheckpointError(
+                f"{run.path} was begun with {name} = {before[name]}, not {value}: leave it as it was, or begin a run "
+                "in another run.dir (train.init_from takes weights along)"
+            )
+    replace_file(run.path / CONFIG_FILE, settings.dump(config))
+    return replace(run, config=config)
+
+
+def _take_up(run: Run | None, restored: Restored, graph: Graph) -> None:
+    """Make the run directory what it was at the checkpoint."""
+    if restored.state["partition"] != graph.store.fingerprint():
+        raise CheckpointError(
+            f"the run was trained on another partition than {graph.store.directory}: give data.partition that one"
+        )
+    if run is None:
+        return
+    log.notice(f"continuing seed {restored.state['seed']} after step {restored.state['step']}")
+    if restored.rank == 0:  # otherwise the metrics are on another host, and these begin here
+        run.truncate_metrics(restored.state["metrics_bytes"])
+        run.forget_after(restored.state["seed"], restored.state["step"])
+    for name, value in versions().items():
+        before = restored.state["versions"][name]
+        if before != value:
+            log.notice(f"{name} was {before} before and is {value}: results may differ in their last digits")
+
+
+def _full_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) -> FullGraph | None:
+    if config.train.evaluate_every == 0:
+        return None
+    return FullGraph(graph.store, graph.hops, config.relation, world, dtype=dtype)
+
+
+def _initial_weights(config: Config, world: World) -> dict[str, torch.Tensor] | None:
+    weights, mistake = None, None
+    try:
+        weights = read_weights(Path(config.train.init_from)) if config.train.init_from else None
+    except NfdistError as error:
+        mistake = error
+    fail_together(world, mistake, CheckpointError)
+    return weights
+
+
+@contextmanager
+def _matrix_precision(precision: str) -> Iterator[None]:
+    """With bf16 the products inside attention may take bf16 factors too, where the processor has them."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium" if precision == "bf16" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _served_metrics(config: Config, place: Place, world: World, device: torch.device) -> Iterator[RunMetrics]:
+    """The instruments of this rank, behind a port of their own."""
+    registry = CollectorRegistry()
+    on_gpu = (lambda: float(torch.cuda.memory_allocated(device))) if device.type == "cuda" else None
+    port = config.observe.port + place.local_rank if config.observe.port else 0
+    with serve(registry, config.observe.host, port):
+        yield RunMetrics(registry, world.rank, place.restarts, on_gpu)

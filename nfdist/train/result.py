@@ -1,0 +1,48 @@
+"""What a run comes to: the best and the final scores of every seed, and what they cost."""
+
+import platform
+import resource
+import statistics
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from nfdist import __version__
+
+PHASES = ("train", "wait", "evaluate", "checkpoint")
+
+
+def summarize_seeds(per_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The best seed by validation score, the last seed's final scores, and mean and deviation of the tests.
+
+    Seconds are of rank 0; those of "wait", for batches, are part of "train".
+    """
+    tests = [seed["best"]["test"] for seed in per_seed if seed["best"] and seed["best"]["test"] is not None]
+    ranked = [seed["best"] for seed in per_seed if seed["best"]]
+    return {
+        "best": max(ranked, key=lambda best: best["valid"]) if ranked else None,
+        "final": per_seed[-1]["final"],
+        "per_seed": list(per_seed),
+        "test_mean": statistics.fmean(tests) if tests else None,
+        "test_std": statistics.stdev(tests) if len(tests) > 1 else None,
+        "seconds": {phase: sum(seed["seconds"].get(phase, 0.0) for seed in per_seed) for phase in PHASES},
+    }
+
+
+def versions() -> dict[str, str]:
+    """What must be the same for a run to be repeated to the bit."""
+    return {
+        "nfdist": __version__,
+        "torch": torch.__version__,
+        "numpy": metadata.version("numpy"),
+        "python": platform.python_version(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def peak_memory_bytes() -> int:
+    """The largest resident set of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

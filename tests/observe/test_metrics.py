@@ -1,0 +1,154 @@
+"""What a scrape shows after steps, evaluations and checkpoints."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from nfdist.observe.metrics import RunMetrics, StepFacts
+
+FIRST = StepFacts(
+    epoch=0,
+    step=1,
+    seconds=2.0,
+    wait_seconds=0.25,
+    communication_seconds=0.5,
+    straggler_gap_seconds=0.125,
+    sent_bytes=65_000,
+    nodes=100,
+    edges=300,
+    loss=1.5,
+    supervised_loss=1.25,
+    edge_loss=2.5,
+    learning_rate=0.01,
+)
+SECOND = dataclasses.replace(
+    FIRST, epoch=3, step=2, seconds=4.0, communication_seconds=1.0, sent_bytes=5_000, nodes=40, edges=200, loss=0.5
+)
+UNITS = ("_seconds", "_bytes", "_nodes", "_edges", "_per_second")
+PLAIN = {"loss", "supervised_loss", "edge_loss", "learning_rate", "epoch", "step", "score", "restarts"}
+
+
+class Scrape:
+    """A registry and the metrics of rank 3 in it, on a clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.registry = CollectorRegistry()
+        self.metrics = RunMetrics(self.registry, rank=3, restarts=2, clock=lambda: self.now)
+
+    def value(self, name: str, **labels: str) -> float:
+        found = self.registry.get_sample_value(f"nfdist_{name}", {"rank": "3", **labels})
+        assert found is not None, f"nfdist_{name} {labels} is not exported"
+        return found
+
+    def series(self) -> set[tuple[str, ...]]:
+        return {
+            (sample.name, *map(str, sorted(sample.labels.items())))
+            for family in self.registry.collect()
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def scrape() -> Scrape:
+    return Scrape()
+
+
+def test_totals_add_up_and_gauges_show_the_last_step(scrape: Scrape) -> None:
+    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_step(SECOND)
+    totals = {"nodes": 140, "edges": 500, "sent_bytes": 70_000, "communication_seconds": 1.5}
+    assert {name: scrape.value(f"{name}_total") for name in totals} == totals
+    for name in ("epoch", "step", "loss", "supervised_loss", "edge_loss", "learning_rate", "straggler_gap_seconds"):
+        assert scrape.value(name) == getattr(SECOND, name), name
+    assert scrape.value("nodes_per_second") == 10
+    assert scrape.value("edges_per_second") == 50
+
+
+def test_histograms_hold_every_duration(scrape: Scrape) -> None:
+    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_step(SECOND)
+    scrape.metrics.record_evaluation(30.0, {})
+    for name, count, total in (("step", 2, 6.0), ("batch_wait", 2, 0.5), ("evaluation", 1, 30.0)):
+        assert scrape.value(f"{name}_seconds_count") == count
+        assert scrape.value(f"{name}_seconds_sum") == total
+    assert scrape.value("step_seconds_bucket", le="2.5") == 1
+    assert scrape.value("step_seconds_bucket", le="5.0") == 2
+    assert scrape.value("evaluation_seconds_bucket", le="25.0") == 0
+
+
+def test_scores_are_by_split_and_a_split_without_one_is_not_a_number(scrape: Scrape) -> None:
+    scrape.metrics.record_evaluation(1.0, {"train": 0.9, "valid": 0.8, "test": None})
+    assert scrape.value("score", split="train") == 0.9
+    assert scrape.value("score", split="valid") == 0.8
+    assert math.isnan(scrape.value("score", split="test"))
+
+
+def test_nothing_is_claimed_before_it_happened(scrape: Scrape) -> None:
+    for name in ("loss", "learning_rate", "step", "nodes_per_second", "straggler_gap_seconds"):
+        assert math.isnan(scrape.value(name)), name
+    assert math.isnan(scrape.value("checkpoint_age_seconds"))
+    assert scrape.value("nodes_total") == 0
+    assert scrape.value("restarts") == 2
+
+
+def test_a_checkpoint_ages_until_the_next(scrape: Scrape) -> None:
+    scrape.metrics.record_checkpoint()
+    scrape.now += 60
+    assert scrape.value("checkpoint_age_seconds") == 60
+    scrape.metrics.record_checkpoint()
+    assert scrape.value("checkpoint_age_seconds") == 0
+
+
+def test_memory_is_what_the_process_holds_at_the_scrape(scrape: Scrape) -> None:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    resident = next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    before = scrape.value("memory_bytes")
+    assert before == pytest.approx(resident, rel=0.1)
+    held = np.ones(64 << 20, np.uint8)
+    assert scrape.value("memory_bytes") > before + held.nbytes / 2
+
+
+def test_device_memory_is_exported_only_where_there_is_a_device(scrape: Scrape) -> None:
+    assert not any(name == "nfdist_device_memory_bytes" for name, *_ in scrape.series())
+    registry = CollectorRegistry()
+    RunMetrics(registry, device_bytes=lambda: 123.0)
+    assert registry.get_sample_value("nfdist_device_memory_bytes", {"rank": "0"}) == 123
+
+
+def test_series_do_not_grow_with_what_is_recorded(scrape: Scrape) -> None:
+    scores = {"train": 0.5, "valid": 0.5, "test": 0.5}
+    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_evaluation(1.0, scores)
+    before = scrape.series()
+    for step in range(50):
+        scrape.metrics.record_step(dataclasses.replace(SECOND, step=step, epoch=step, nodes=step, edges=7 * step))
+        scrape.metrics.record_evaluation(float(step), scores)
+        scrape.metrics.record_checkpoint()
+    assert scrape.series() == before
+
+
+def test_names_carry_the_prefix_and_their_unit_and_labels_are_few(scrape: Scrape) -> None:
+    scrape.metrics.record_evaluation(1.0, {"test": 0.5})
+    for family in scrape.registry.collect():
+        assert family.name.startswith("nfdist_")
+        assert family.name.endswith(UNITS) or family.name.removeprefix("nfdist_") in PLAIN | {"nodes", "edges"}
+        for sample in family.samples:
+            assert set(sample.labels) <= {"rank", "split", "le"}
+            assert sample.labels["rank"] == "3"
+
+
+def test_two_runs_of_a_process_share_nothing() -> None:
+    first, second = Scrape(), Scrape()
+    first.metrics.record_step(FIRST)
+    assert second.value("nodes_total") == 0
+    assert not any(family.name.startswith("nfdist_") for family in REGISTRY.collect())
+
+
+def test_a_step_too_short_for_the_clock_is_recorded(scrape: Scrape) -> None:
+    scrape.metrics.record_step(dataclasses.replace(FIRST, seconds=0.0))
+    assert math.isfinite(scrape.value("nodes_per_second"))

@@ -1,0 +1,224 @@
+"""Trainings under torchrun, killed, stopped, continued and refused: they come out as if nothing had happened."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfdist.cli.main import main
+from nfdist.rendezvous import Place, idle_cores_warning
+from nfdist.runs.run import Run
+from nfdist.store.store import Store
+from nfdist.train.sampling import Pools, Position
+from tests.train.building import build_partition
+from tests.train.launching import (
+    Moment,
+    alone,
+    finish,
+    started,
+    steps_made,
+    torchrun,
+    training_of,
+    write_config,
+)
+
+STEPS = 140  # of the undisturbed run: 20 epochs of 7 steps, two ranks with at most 20 of 245 nodes each
+LATE_PROGRAM = """
+import os, time
+from nfdist.cli.main import entry
+if os.environ["RANK"] == "0" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+    time.sleep(2)
+entry()
+"""
+DISAGREEING_PROGRAM = """
+import os, sys
+from nfdist.cli.main import main
+sys.exit(main([*sys.argv[1:], f"model.channels={8 + int(os.environ['RANK'])}"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("torchrun")
+    partition = build_partition(folder / "partition")
+    return write_config(folder / "small.toml", partition, "train.epochs=20", "train.evaluate_every=10")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two ranks in which nothing happens; it keeps all its checkpoints."""
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    finish(torchrun("train", config, f"run.dir={run}", "train.keep=1000"), run.with_name("log"))
+    assert steps_made(run) == STEPS
+    return run
+
+
+def program(path: Path, text: str) -> tuple[str]:
+    path.write_text(text)
+    return (str(path),)
+
+
+def own_lines(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("nfdist: ")]
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): blake2b(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_job_whose_workers_are_killed_finishes_as_if_nothing_had_happened(
+    config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    generator, run = random.Random(0), tmp_path / "run"
+    moments = [
+        Moment.draw("step", generator, range(1, 6)),  # before the first checkpoint
+        Moment.draw("step", generator, range(20, 60)),
+        Moment.draw("writing", generator, range(70, 120)),
+    ]
+    # Rank 0 comes late, so that nobody may trust what the last start left in torchrun's store.
+    late = program(tmp_path / "late.py", LATE_PROGRAM)
+    with started(torchrun("train", config, f"run.dir={run}", restarts=3, program=late), tmp_path / "log") as job:
+        for moment in moments:
+            moment.strike(job, run)
+        assert job.wait() == 0
+        result = Run.open(run).result()
+        assert result is not None
+        assert result["restarts"] == 3
+        assert training_of(run) == training_of(undisturbed)
+        for moment in moments:
+            assert f"rank {moment.rank} on {socket.gethostname()} is lost, its last sign of life was " in job.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_a_job_killed_at_any_moment_finishes_as_if_nothing_had_happened(
+    number: int, config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    kind = ("start", "step", "writing")[number % 3]
+    steps = range(1, 10) if number == 1 else range(1, STEPS - 10)
+    moment, run = Moment.draw(kind, random.Random(number), steps), tmp_path / "run"
+    with started(torchrun("train", config, f"run.dir={run}", restarts=3), tmp_path / "log") as job:
+        moment.strike(job, run)
+        assert job.wait() == 0
+        assert training_of(run) == training_of(undisturbed)
+
+
+def test_a_job_that_torchrun_stops_goes_on_later(config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = torchrun("train", config, f"run.dir={run}")
+    with started(command, tmp_path / "log") as job:
+        job.wait_until(lambda: steps_made(run) >= 25)
+        job.process.send_signal(signal.SIGTERM)
+        job.wait()
+        saved = max(Run.open(run).checkpoint_paths(0))
+        assert f"nfdist: SIGTERM: stopped at step {saved}; continue with --resume" in own_lines(job.output)
+        assert 25 <= saved == steps_made(run) < STEPS
+    output = finish([*command, "--resume"], tmp_path / "log of the rest")
+    assert f"nfdist: continuing seed 0 after step {saved}" in own_lines(output)
+    assert training_of(run) == training_of(undisturbed)
+
+
+def test_one_rank_takes_over_from_two(config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    at = rewind(run)
+    assert main(["train", str(config), f"run.dir={run}", "--resume"]) == 0
+    assert_every_node_once(run, at, config, before=2, after=1)
+
+
+def test_three_ranks_take_over_from_one_that_was_stopped(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with started(alone("train", config, f"run.dir={run}", "train.keep=1000"), tmp_path / "log") as job:
+        job.wait_until(lambda: steps_made(run) >= 25)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0
+        assert "nfdist: SIGTERM: stopped at step " in job.output
+    at = rewind(run)
+    finish(torchrun("train", config, f"run.dir={run}", "--resume", workers=3), tmp_path / "log of the rest")
+    assert_every_node_once(run, at, config, before=1, after=3)
+
+
+def rewind(path: Path) -> int:
+    """Take back checkpoints until the last is in the midst of an epoch; its step."""
+    run = Run.open(path)
+    for step, checkpoint in reversed(run.checkpoint_paths(0).items()):
+        last = run.last_checkpoint([0])
+        assert last is not None
+        if last.state["consumed"]:
+            return step
+        shutil.rmtree(checkpoint)
+    raise AssertionError("no checkpoint is in the midst of an epoch")
+
+
+def assert_every_node_once(path: Path, at: int, config: Path, before: int, after: int) -> None:
+    """The epochs of a run that changed its number of ranks at a step visit each node once, as its metrics tell."""
+    run = Run.open(path)
+    lines = [line for line in run.metrics() if line["kind"] == "step"]
+    everyone = torch.arange(Store.open(Path(run.config.data.partition)).num_nodes)
+    worlds = {ranks: Pools([everyone], None, ranks, run.config.train.batch_nodes, 0) for ranks in (before, after)}
+    position = Position()
+    visited: dict[int, list[torch.Tensor]] = {}
+    for line in lines:
+        node_ids, next_position = worlds[before if position.step < at else after].take(position)
+        assert (line["epoch"], line["step"]) == (position.epoch, position.step + 1)
+        assert line["nodes"] == sum(map(len, node_ids))
+        visited.setdefault(position.epoch, []).extend(node_ids)
+        position = next_position
+    assert position.epoch == len(visited) == run.config.train.epochs
+    for batches in visited.values():
+        assert torch.cat(batches).sort().values.equal(everyone)
+
+
+def test_ranks_with_different_settings_refuse(config: Path, tmp_path: Path) -> None:
+    differing = program(tmp_path / "differing.py", DISAGREEING_PROGRAM)
+    with started(torchrun("train", config, f"run.dir={tmp_path / 'run'}", program=differing), tmp_path / "log") as job:
+        assert job.wait() != 0
+        assert own_lines(job.output) == ["nfdist: rank 1 has model.channels 9, rank 0 has 8: give every rank the same"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_setting_is_told_once(config: Path, tmp_path: Path) -> None:
+    with started(torchrun("train", config, "train.epoch=3"), tmp_path / "log") as job:
+        assert job.wait() != 0
+        (line,) = own_lines(job.output)
+        assert "train.epoch: did you mean train.epochs?" in line
+
+
+def test_a_run_is_not_overwritten(config: Path, undisturbed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = checksums(undisturbed)
+    assert main(["train", str(config), f"run.dir={undisturbed}"]) == 2
+    refusal = f"nfdist: {undisturbed} already holds a run: continue it with --resume, or choose another run.dir"
+    assert capsys.readouterr().err.splitlines() == [refusal]
+    assert checksums(undisturbed) == before
+
+
+def test_a_restart_does_not_continue_what_another_launch_began(config: Path, undisturbed: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    rewind(run)
+    before = checksums(run)
+    with started(torchrun("train", config, f"run.dir={run}", restarts=1), tmp_path / "log") as job:
+        assert job.wait() != 0
+        refusal = f"nfdist: {run} already holds a run: continue it with --resume, or choose another run.dir"
+        assert own_lines(job.output) == [refusal] * 2
+    assert checksums(run) == before
+
+
+def test_idle_cores_are_told_of_when_torchrun_chose_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    two, chosen = Place(local_size=2), {"OMP_NUM_THREADS": "1"}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    warning = idle_cores_warning(two, chosen)
+    assert warning is not None
+    assert "2 workers leave 6 of 8 cores idle: set OMP_NUM_THREADS=4" in warning
+    assert idle_cores_warning(two, {"OMP_NUM_THREADS": "4"}) is None
+    assert idle_cores_warning(two, {}) is None
+    assert idle_cores_warning(Place(local_size=1), chosen) is None
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    assert idle_cores_warning(two, chosen) is None
