@@ -19,6 +19,11 @@ from nfdist import __version__
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
 
+# Read by torch and its threads when they are loaded. A step is thousands of short parallel sections: threads that spin
+# between them make it ten times slower as soon as another process wants a core, threads that sleep do not. And what
+# torch's C++ side merely remarks is not for the users of a command.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
 COMMANDS = {
     "doctor": "which versions, devices, backends and limits this host has, and what will not work",
     "partition": "turn a graph into partitions on disk, once",
@@ -31,8 +36,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; bugs are raised."""
-    # Before torch is loaded: what its C++ side merely remarks is not for the users of a command.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     code = 0
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
