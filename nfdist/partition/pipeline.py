@@ -1,6 +1,5 @@
 """From a source to a partition on disk: read, order the edges by target, divide, write."""
 
-import resource
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import torch
 from nfdist import log
 from nfdist.errors import PartitionError
 from nfdist.files import existing_ancestor
+from nfdist.memory import peak_resident_bytes
 from nfdist.partition.assign import assign, read_assignment
 from nfdist.partition.recipe import Recipe
 from nfdist.partition.sources import load
@@ -34,7 +34,7 @@ class Outcome:
     @property
     def peak_memory_bytes(self) -> int:
         """The largest resident set of this process so far."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_resident_bytes()
 
 
 def partition(recipe: Recipe) -> Outcome:

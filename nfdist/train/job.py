@@ -19,6 +19,7 @@ from nfdist.errors import CheckpointError, NfdistError
 from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.scores import resolve_metric
 from nfdist.files import replace_file
+from nfdist.memory import peak_resident_bytes
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
@@ -26,7 +27,7 @@ from nfdist.rendezvous import Place
 from nfdist.runs.run import CONFIG_FILE, Run
 from nfdist.train.graph import Graph
 from nfdist.train.restoring import Restored, read_weights, restore_newest
-from nfdist.train.result import peak_memory_bytes, summarize_seeds, versions
+from nfdist.train.result import summarize_seeds, versions
 from nfdist.train.signals import StopRequest
 from nfdist.train.trainer import Job, Trainer
 from nfdist.world import World
@@ -93,7 +94,7 @@ def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dic
         "restarts": place.restarts,
         "world_size": job.world.size,
         "versions": versions(),
-        "peak_memory_bytes": peak_memory_bytes(),
+        "peak_memory_bytes": peak_resident_bytes(),
     }
     if job.run is not None:
         job.run.write_result(result)

@@ -1,7 +1,6 @@
 """What a run comes to: the best and the final scores of every seed, and what they cost."""
 
 import platform
-import resource
 import statistics
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -41,8 +40,3 @@ def versions() -> dict[str, str]:
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
     }
-
-
-def peak_memory_bytes() -> int:
-    """The largest resident set of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -54,9 +54,10 @@ def replicate(model: NodeFormer, world: World) -> nn.Module:
 def _add_up(world: World, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sums, not means: losses are already divided by the counts of all ranks."""
     gradients, started = bucket.buffer(), time.perf_counter()
+    sent_bytes = gradients.nbytes + 4 * len(bucket.gradients())  # DDP also tells which parameters were used
 
     def finish(done: torch.futures.Future[list[Tensor]]) -> Tensor:
-        world.watch.count(gradients.nbytes, time.perf_counter() - started)
+        world.watch.count(sent_bytes, time.perf_counter() - started)
         return done.value()[0]
 
     work = distributed.all_reduce(gradients, group=world.group, async_op=True)

@@ -17,6 +17,7 @@ from nfdist.config import Config
 from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.scores import score
 from nfdist.evaluate.split import split_of
+from nfdist.memory import peak_resident_bytes
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
@@ -25,7 +26,7 @@ from nfdist.train.batches import Assembler, Batch, Prefetched, Repeated
 from nfdist.train.graph import Graph
 from nfdist.train.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.train.restoring import Restored, load_weights
-from nfdist.train.result import peak_memory_bytes, versions
+from nfdist.train.result import versions
 from nfdist.train.sampling import Position
 from nfdist.train.signals import StopRequest
 from nfdist.train.step import Counts, StepLoss, Stepper, replicate
@@ -52,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Meeting:
-    """What the ranks tell each other before a step: counts, how unequal their work is, and whether one must stop."""
+    """What the ranks tell each other before a step: counts, how unequal the last step's work was, who must stop."""
 
     counts: Counts
     straggler_gap_seconds: float
@@ -109,13 +110,14 @@ class Trainer:
         self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
         self.split = split_of(store, config.data, seed)
         self.sampler = job.graph.sampler(config, self.split, job.world, seed)
-        self._met_at, self._talked_at = time.perf_counter(), job.world.watch.seconds
+        self._busy_seconds = 0.0
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal, which is returned; either way the last step is in a checkpoint."""
         if self._ended():
             return None
         with self._batches() as batches, self._progress() as progress:
+            self._begin()
             for batch in batches:
                 meeting = self._meet(batch)
                 if meeting.stop is not None:
@@ -128,6 +130,7 @@ class Trainer:
                 progress.advance(note=self._note(loss))
                 if self._ended():
                     break
+                self._begin()
         return None
 
     def result(self) -> dict[str, Any]:
@@ -141,16 +144,19 @@ class Trainer:
         kind = Prefetched if job.config.train.batch_nodes else Repeated
         return kind(assembler, self.sampler, position, job.config.train.epochs, job.device)
 
+    def _begin(self) -> None:
+        """From here on what happens counts for the next step."""
+        watch = self.job.world.watch
+        self._began, self._sent_before, self._talked_before = time.perf_counter(), watch.sent_bytes, watch.seconds
+
     def _meet(self, batch: Batch) -> Meeting:
         """What all ranks bring to this step. Every rank must call this."""
         watch = self.job.world.watch
         watch.phase = f"seed {self.seed}, step {self.state.position.step + 1}"
-        busy = time.perf_counter() - self._met_at - (watch.seconds - self._talked_at)
         stop = self.job.stop.received or 0
         labels = self.job.task.count(batch.labels)
-        mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, busy], dtype=torch.float64)
+        mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
         everyone = tally(self.job.world, mine, "meet")
-        self._met_at, self._talked_at = time.perf_counter(), watch.seconds
         sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
         stop = int(most[3])
         return Meeting(
@@ -159,11 +165,11 @@ class Trainer:
 
     def _step(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> StepLoss:
         job, state, watch = self.job, self.state, self.job.world.watch
-        started, sent, talked = time.perf_counter(), watch.sent_bytes, watch.seconds
         position, state.position = state.position, batch.after
         rate = learning_rate(job.config.train, position.step, self.sampler.progress(position))
         loss = self.stepper.step(batch, position.step, meeting.counts, rate)
-        seconds = time.perf_counter() - started + waited_seconds
+        seconds, talked = time.perf_counter() - self._began, watch.seconds - self._talked_before
+        self._busy_seconds = seconds - talked
         state.seconds["train"] += seconds
         state.seconds["wait"] += waited_seconds
         facts = StepFacts(
@@ -171,9 +177,9 @@ class Trainer:
             step=state.position.step,
             seconds=seconds,
             wait_seconds=waited_seconds,
-            communication_seconds=watch.seconds - talked,
+            communication_seconds=talked,
             straggler_gap_seconds=meeting.straggler_gap_seconds,
-            sent_bytes=watch.sent_bytes - sent + batch.sent_bytes,
+            sent_bytes=watch.sent_bytes - self._sent_before + batch.sent_bytes,
             nodes=batch.num_nodes,
             edges=batch.num_edges,
             loss=loss.total,
@@ -225,7 +231,7 @@ class Trainer:
 
     def _append(self, kind: str, facts: dict[str, Any]) -> None:
         if self.job.run is not None:
-            self.job.run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_memory_bytes()})
+            self.job.run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_resident_bytes()})
 
     def _save(self, best: bool = False) -> None:
         """Write a checkpoint, on rank 0."""
