@@ -1,8 +1,9 @@
 """What the ranks of a world do together. Every rank must call each of these; only tensors travel, never a pickle."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 import torch.distributed as distributed
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from nfdist.errors import NfdistError, WorldError
 from nfdist.world import World
+
+Result = TypeVar("Result")
 
 
 def exchange(world: World, outgoing: Sequence[Tensor], name: str = "exchange") -> list[Tensor]:
@@ -102,6 +105,17 @@ def fail_together(world: World, error: NfdistError | None, kind: type[NfdistErro
         error = error or kind(f"rank {failed[0]} cannot go on: {texts[failed[0]]}")
         error.everywhere = True
         raise error
+
+
+def together(world: World, work: Callable[[], Result], kind: type[NfdistError] = WorldError) -> Result:
+    """The result of something that may fail here, and then fails on every rank. Every rank must call this."""
+    results, mistake = [], None
+    try:
+        results.append(work())
+    except NfdistError as error:
+        mistake = error
+    fail_together(world, mistake, kind)
+    return results[0]
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 import re
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 from nfdist.errors import ConfigError
+from nfdist.memory import private_bytes
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SECONDS_BETWEEN_SAMPLES = 0.01
@@ -25,22 +25,6 @@ def parse_bytes(name: str, text: str) -> int:
 def format_bytes(size: int) -> str:
     """A size that `parse_bytes` reads as no less than it is."""
     return f"{-(-size // 2**20)}MiB"
-
-
-def private_bytes() -> int:
-    """What this process holds and could not give back: anonymous and shared memory, but no pages of mapped files."""
-    return _status_bytes("RssAnon") + _status_bytes("RssShmem")
-
-
-def peak_resident_bytes() -> int:
-    """The largest resident set of this process so far, mapped pages included."""
-    return _status_bytes("VmHWM")
-
-
-def _status_bytes(field: str) -> int:
-    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert match
-    return int(match[1]) * 1024
 
 
 @dataclass(frozen=True)

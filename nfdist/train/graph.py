@@ -8,9 +8,9 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from nfdist.collectives import agree, fail_together, gather
+from nfdist.collectives import agree, gather, together
 from nfdist.config import Config
-from nfdist.errors import ConfigError, NfdistError
+from nfdist.errors import ConfigError
 from nfdist.rendezvous import Place
 from nfdist.store.division import divide
 from nfdist.store.graph import TRAIN
@@ -35,7 +35,7 @@ class Graph:
     @staticmethod
     def open(config: Config, place: Place, world: World) -> "Graph":
         """Every rank must call this; what one rank cannot open fails on all."""
-        store = _open_here(config, world)
+        store = together(world, lambda: _open_here(config))
         agree(world, {"a partition with the fingerprint": store.fingerprint()})
         held = torch.zeros(len(store.parts), dtype=torch.long)
         held[list(store.held_parts)] = 1
@@ -70,30 +70,16 @@ class Graph:
         return Pools(pools, part_owners(self.holders, world.size), world.size, train.batch_nodes, seed)
 
 
-def _open_here(config: Config, world: World) -> Store:
-    """The parts that this host can see, or an error on every rank."""
-    store, mistake = None, None
-    try:
-        if not config.data.partition:
-            raise ConfigError("data.partition names no partition: make one with nfdist partition")
-        directory = Path(config.data.partition)
-        store = Store.open(directory, Store.available_parts(directory))
-    except NfdistError as error:
-        mistake = error
-    fail_together(world, mistake)
-    assert store is not None
-    return store
+def _open_here(config: Config) -> Store:
+    """The parts that this host can see."""
+    if not config.data.partition:
+        raise ConfigError("data.partition names no partition: make one with nfdist partition")
+    directory = Path(config.data.partition)
+    return Store.open(directory, Store.available_parts(directory))
 
 
 def _open_hops(store: Store | SharedStore, order: int, place: Place, world: World) -> Hops:
-    """One rank of each host builds what is not kept yet; then all open it."""
-    hops, mistake = None, None
-    for turn in (True, False):
-        try:
-            if (place.local_rank == 0) == turn:
-                hops = Hops.open(store, order)
-        except NfdistError as error:
-            mistake = error
-        fail_together(world, mistake)
-    assert hops is not None
-    return hops
+    """The first rank of each host builds what is not kept yet; then the others open it."""
+    builds = place.local_rank == 0
+    built = together(world, lambda: Hops.open(store, order) if builds else None)
+    return together(world, lambda: built or Hops.open(store, order))

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 
 import nfdist
 from nfdist import log, settings
-from nfdist.collectives import agree, alike, broadcast_text, fail_together
+from nfdist.collectives import agree, alike, broadcast_text, together
 from nfdist.config import Config
-from nfdist.errors import CheckpointError, NfdistError
+from nfdist.errors import CheckpointError
 from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.scores import resolve_metric
 from nfdist.files import replace_file
@@ -49,7 +49,8 @@ def train(
     agree(world, {"nfdist": nfdist.__version__, "torch": torch.__version__, "code": code_digest(), **same})
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
-    initial_weights = _initial_weights(config, world)
+    start = config.train.init_from
+    initial_weights = together(world, lambda: read_weights(Path(start)) if start else None, CheckpointError)
     dtype = torch.float64 if config.train.precision == "float64" else torch.float32
     with ExitStack() as stack:
         stack.enter_context(_matrix_precision(config.train.precision))
@@ -119,25 +120,30 @@ def _open_run(
     config: Config, place: Place, world: World, graph: Graph, resume: bool
 ) -> tuple[Run | None, Restored | None]:
     """The run directory, on rank 0, and on every rank what an earlier run left in it to go on with."""
-    path, run, goes_on, mistake = Path(config.run.dir), None, resume, None
-    try:
-        if world.rank == 0 and Run.holds_run(path):
-            run = Run.open(path)
-            goes_on = resume or (place.restarts > 0 and run.owner == place.launch)
-            run = _continued(run, config) if goes_on else Run.create(path, config, place.launch)
-        elif world.rank == 0:
-            run = Run.create(path, config, place.launch)
-    except NfdistError as error:
-        mistake = error
-    fail_together(world, mistake, CheckpointError)
-    goes_on = broadcast_text(world, "yes" if goes_on else "no", 0) == "yes"
-    restored = restore_newest(world, path, config.train.seeds) if goes_on else None
+    path = Path(config.run.dir)
+    run = together(world, lambda: _begin_run(config, place, resume) if world.rank == 0 else None, CheckpointError)
+    goes_on = broadcast_text(world, "yes" if resume or (run is not None and _restarted(run, place)) else "no", 0)
+    restored = restore_newest(world, path, config.train.seeds) if goes_on == "yes" else None
     if restored is not None:
         with alike():
             _take_up(run, restored, graph)
     elif run is not None:
         run.truncate_metrics(0)  # of steps that came to no checkpoint
     return run, restored
+
+
+def _begin_run(config: Config, place: Place, resume: bool) -> Run:
+    path = Path(config.run.dir)
+    if Run.holds_run(path):
+        run = Run.open(path)
+        if resume or _restarted(run, place):
+            return _continued(run, config)
+    return Run.create(path, config, place.launch)
+
+
+def _restarted(run: Run, place: Place) -> bool:
+    """Whether this process was started again by the launcher that began the run."""
+    return place.restarts > 0 and run.owner == place.launch
 
 
 def _continued(run: Run, config: Config) -> Run:
@@ -175,16 +181,6 @@ def _full_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) 
     if config.train.evaluate_every == 0:
         return None
     return FullGraph(graph.store, graph.hops, config.relation, world, dtype=dtype)
-
-
-def _initial_weights(config: Config, world: World) -> dict[str, torch.Tensor] | None:
-    weights, mistake = None, None
-    try:
-        weights = read_weights(Path(config.train.init_from)) if config.train.init_from else None
-    except NfdistError as error:
-        mistake = error
-    fail_together(world, mistake, CheckpointError)
-    return weights
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nfdist.collectives import broadcast, broadcast_text, fail_together, tally
-from nfdist.errors import CheckpointError, NfdistError
+from nfdist.collectives import broadcast, broadcast_text, tally, together
+from nfdist.errors import CheckpointError
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
 from nfdist.world import World
@@ -29,13 +29,9 @@ class Restored:
 
 def restore_newest(world: World, path: Path, seeds: tuple[int, ...]) -> Restored | None:
     """The newest whole checkpoint that any rank can see in a run directory. Every rank must call this."""
-    checkpoint: Checkpoint | None = None
-    mistake: NfdistError | None = None
-    try:
-        checkpoint = Run.open(path).last_checkpoint(seeds) if Run.holds_run(path) else None
-    except NfdistError as error:
-        mistake = error
-    fail_together(world, mistake, CheckpointError)
+    checkpoint = together(
+        world, lambda: Run.open(path).last_checkpoint(seeds) if Run.holds_run(path) else None, CheckpointError
+    )
     state = checkpoint.state if checkpoint else {}
     age = seeds.index(state["seed"]) * 2**40 + state["step"] if checkpoint else -1
     ages = tally(world, torch.tensor([age]), "compare checkpoints")[:, 0]
