@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test format demo bench-attention bench-sparse bench-partition bench-train clean
+.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate clean
 
 setup: .venv/ready
 
@@ -19,6 +19,14 @@ test: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+# What takes minutes: workers killed at many moments.
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -m slow
+
+# Hosts in network namespaces. `make test` has these too, and skips them where they cannot be made.
+test-multihost: .venv/ready
+	NFDIST_REQUIRE_MULTIHOST=1 $(BIN)/python -m pytest tests/multihost
 
 format: .venv/ready
 	$(BIN)/ruff format .
@@ -39,6 +47,9 @@ bench-partition: .venv/ready
 
 bench-train: .venv/ready
 	$(BIN)/python benchmarks/train.py
+
+bench-evaluate: .venv/ready
+	$(BIN)/python benchmarks/evaluate.py
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache

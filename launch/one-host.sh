@@ -9,7 +9,6 @@ MAX_RESTARTS=${MAX_RESTARTS:-3} # how often a crashed run goes on from its last 
 
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}                                 # cores of the host divided by WORKERS
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-120} # seconds for the last checkpoint
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1                                  # a restart must not find its past
 
 exec torchrun --standalone --nproc-per-node "$WORKERS" --max-restarts "$MAX_RESTARTS" \
     -m nfdist train "$CONFIG" "run.dir=$RUN_DIR" "$@" --resume

@@ -41,7 +41,7 @@ Answer = TypeVar("Answer")
 class Place:
     """Where a launcher put this process; without one it is a world of its own.
 
-    `launch` tells one launch from another and stays the same when torchrun restarts its workers.
+    `launch` tells one torchrun from another and stays the same when it restarts its workers.
     """
 
     rank: int = 0
@@ -55,7 +55,7 @@ class Place:
     def read(environment: Mapping[str, str]) -> "Place":
         """From the variables that torchrun sets."""
         if "RANK" not in environment:
-            return Place(launch=_process_name(os.getpid()))
+            return Place()
         names = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
         try:
             numbers = {key: int(environment[name]) for key, name in names.items()}
@@ -169,11 +169,12 @@ class _Signs:
             return f"torchrun's store at {_address()} cannot be reached: rank 0, its host or the link to it is down"
         mine = self._place.rank
         never = [rank for rank in after if after[rank] is None]
-        silent = [rank for rank in after if after[rank] is not None and after[rank] == before[rank] and rank != mine]
+        gone = [rank for rank in after if rank != mine and (rank in left or after[rank] == before[rank])]
         if never:
             return f"{_ranks(never)} never arrived"
-        if silent:
-            return "; ".join(_lost(rank, str(after[rank]), left.get(rank, "")) for rank in silent)
+        if gone:  # those that others left for come first
+            gone.sort(key=lambda rank: rank in left)
+            return "; ".join(_lost(rank, str(after[rank]), left.get(rank, "")) for rank in gone)
         behind = {rank: str(sign).split("|", 2)[2] for rank, sign in after.items() if rank != mine}
         doing = ", ".join(f"rank {rank} is at: {phase}" for rank, phase in behind.items())
         return f"every rank is alive but some are late; {doing}"

@@ -109,11 +109,6 @@ def test_launchers_meet_where_their_variables_say(tmp_path: Path) -> None:
     assert [slurm[key] for key in meeting] == ["2", "c10d", "node3:29400", "7", ""]
 
 
-@pytest.mark.parametrize("name", ["one-host.sh", "many-hosts-c10d.sh", "slurm.sbatch", "kubernetes.yaml"])
-def test_a_launcher_that_restarts_gives_each_attempt_a_store_of_its_own(name: str) -> None:
-    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" in (LAUNCH / name).read_text()
-
-
 def test_slurm_warns_before_it_kills() -> None:
     lines = (LAUNCH / "slurm.sbatch").read_text().splitlines()
     assert {"#SBATCH --signal=TERM@120", "#SBATCH --requeue", "#SBATCH --ntasks-per-node=1"} <= set(lines)

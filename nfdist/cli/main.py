@@ -11,6 +11,7 @@ import importlib
 import os
 import select
 import sys
+import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
@@ -30,6 +31,8 @@ COMMANDS = {
     "plan": "peak memory, disk and rough time of partitioning, before running it",
     "inspect": "what a partition, run or checkpoint holds, and whether its checksums hold",
     "train": "train a model on a partition, alone or under torchrun",
+    "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
+    "predict": "labels of nodes that training never saw, without a pass over the graph",
     "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
@@ -53,14 +56,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry() -> NoReturn:
     """The installed script and `python -m nfdist`."""
-    sys.exit(main())
+    code = main()
+    if any(thread.daemon for thread in threading.enumerate()):
+        # A thread that waits in torch for a rank that is lost would abort the process instead of ending with it.
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong argument in one line, like every other mistake."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}: see {self.prog} --help")
+        mistake = ConfigError(f"{message}: see {self.prog} --help")
+        mistake.everywhere = True  # the workers of a job are given the same words
+        raise mistake
 
 
 def _run(words: list[str]) -> int:
@@ -100,6 +112,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
             module = _import_command(name)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
+    if asked == "train":  # whose options take no values: argparse wants the overrides together
+        words = sorted(words, key=lambda word: word.startswith("-"))
     return parser.parse_args(words)
 
 

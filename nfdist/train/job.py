@@ -142,8 +142,8 @@ def _begin_run(config: Config, place: Place, resume: bool) -> Run:
 
 
 def _restarted(run: Run, place: Place) -> bool:
-    """Whether this process was started again by the launcher that began the run."""
-    return place.restarts > 0 and run.owner == place.launch
+    """Whether the launcher that began the run has started this process, again or after losing another host."""
+    return run.owner == place.launch != ""
 
 
 def _continued(run: Run, config: Config) -> Run:

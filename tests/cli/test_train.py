@@ -26,7 +26,7 @@ def config(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def test_the_result_is_the_last_line_and_the_run_is_named_after_its_configuration(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", str(config), "train.precision=float32", "--json"]) == 0
+    assert main(["train", str(config), "--json", "train.precision=float32"]) == 0
     output = capsys.readouterr().out.splitlines()
     result = json.loads(output[-1])
     assert result == json.loads((tmp_path / "runs" / "small" / "result.json").read_text())

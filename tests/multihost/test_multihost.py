@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from nfdist import settings
 from nfdist.runs.run import Run
 from tests.multihost.hosts import Host, NoHostsError, connected_hosts
-from tests.train.building import build_partition
-from tests.train.launching import Job, finish, started, steps_made, torchrun, training_of, write_config
+from tests.train.building import build_partition, run_training
+from tests.train.launching import Job, started, steps_made, torchrun, training_of, write_config
+from tests.worlds import run_world
 
-EPOCHS = 40  # of the reference; what is compared with its beginning makes fewer
+EPOCHS = 20  # of the reference; what is compared with its beginning makes fewer
 FEW = "train.epochs=4"
 TIMEOUT_SECONDS = 8
 ALLOWANCE_SECONDS = 30
@@ -41,14 +43,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def config(folder: Path) -> Path:
     partition = build_partition(folder / "partition")
-    return write_config(folder / "small.toml", partition, f"train.epochs={EPOCHS}", "train.evaluate_every=4")
+    options = (f"train.epochs={EPOCHS}", "train.evaluate_every=4", "relation.order=1")
+    return write_config(folder / "small.toml", partition, *options)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(config: Path, folder: Path) -> Path:
-    """Two workers of one host."""
-    finish(torchrun("train", config, f"run.dir={folder / 'undisturbed'}"), folder / "undisturbed log")
-    return folder / "undisturbed"
+    return train_on_one_host(2, config, folder / "undisturbed")
+
+
+def train_on_one_host(workers: int, config: Path, run: Path, *overrides: str) -> Path:
+    run_world(workers, run_training, settings.dump(settings.load(config, [f"run.dir={run}", *overrides])))
+    return run
 
 
 def members(hosts: list[Host]) -> list[tuple[str, ...]]:
@@ -75,26 +81,38 @@ def beginning(run: Path, epochs: int) -> tuple[list[object], list[object]]:
     return [step for step in training["steps"] if step[0] < epochs], training["evaluations"][: epochs // 4]
 
 
-@pytest.mark.parametrize("way", ["static", "c10d"])
-def test_two_hosts_train_like_one(way: str, hosts: list[Host], config: Path, undisturbed: Path, tmp_path: Path) -> None:
-    two = hosts[:2]
-    words = members(two)
-    if way == "c10d":  # told who is the meeting place, since both have the same name
-        meeting = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=test", f"--rdzv-endpoint={two[0].address}:29400")
-        own = [f"--rdzv-conf=is_host={int(host is two[0])}" for host in two]
-        words = [(*meeting, mine, f"--local-addr={host.address}") for host, mine in zip(two, own, strict=True)]
+def test_two_hosts_train_like_one(hosts: list[Host], config: Path, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    finish_all(
-        two, [torchrun("train", config, f"run.dir={run}", FEW, workers=1, host=host) for host in words], tmp_path
-    )
+    commands = [torchrun("train", config, f"run.dir={run}", FEW, workers=1, host=host) for host in members(hosts[:2])]
+    finish_all(hosts[:2], commands, tmp_path)
     assert beginning(run, 4) == beginning(undisturbed, 4)
 
 
+def test_hosts_that_find_each_other_start_again_when_one_loses_its_worker(
+    hosts: list[Host], config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run, two = tmp_path / "run", hosts[:2]
+    commands = []
+    for host in two:  # one is told that it is the meeting place, since all have the same name
+        meeting = ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=test", f"--rdzv-endpoint={two[0].address}:29400")
+        own = (f"--rdzv-conf=is_host={int(host is two[0])}", f"--local-addr={host.address}")
+        options = ("train", config, f"run.dir={run}", "--resume")
+        commands.append(torchrun(*options, workers=1, restarts=1, host=(*meeting, *own)))
+    with ExitStack() as stack:
+        first, second = start_all(stack, two, commands, tmp_path)
+        first.wait_until(lambda: steps_made(run) >= 15)
+        workers = first.workers() | second.workers()
+        workers[1].kill()
+        assert [first.wait(), second.wait()] == [0, 0]
+        assert f"rank 1 on {socket.gethostname()} is lost" in first.output + second.output
+    assert training_of(run) == training_of(undisturbed)
+
+
 def test_three_hosts_train_like_one(hosts: list[Host], config: Path, tmp_path: Path) -> None:
-    finish(torchrun("train", config, f"run.dir={tmp_path / 'one'}", FEW, workers=3), tmp_path / "log of one")
+    one = train_on_one_host(3, config, tmp_path / "one", FEW)
     command = ("train", config, f"run.dir={tmp_path / 'three'}", FEW)
     finish_all(hosts, [torchrun(*command, workers=1, host=host) for host in members(hosts)], tmp_path)
-    assert training_of(tmp_path / "three") == training_of(tmp_path / "one")
+    assert training_of(tmp_path / "three") == training_of(one)
 
 
 def test_hosts_with_some_parts_each_train_like_one_with_all(
@@ -105,7 +123,7 @@ def test_hosts_with_some_parts_each_train_like_one_with_all(
     for number, host in enumerate(members(hosts[:2])):
         own = tmp_path / f"parts of host {number}"
         others = ("part-00001", "part-00002") if number == 0 else ("part-00000",)
-        shutil.copytree(whole, own, ignore=shutil.ignore_patterns(*others, "hops*"))
+        shutil.copytree(whole, own, ignore=shutil.ignore_patterns(*others))
         command = ("train", config, f"run.dir={tmp_path / f'run {number}'}", f"data.partition={own}", FEW)
         commands.append(torchrun(*command, workers=1, host=host))
     finish_all(hosts[:2], commands, tmp_path)

@@ -54,7 +54,7 @@ def config_of(partition: Path, run: Path, *overrides: str) -> Config:
 
 def run_training(world: World, config_text: str, resume: bool = False) -> dict[str, Any] | None:
     """Train as one rank; the configuration travels as text."""
-    place = Place(world.rank, world.size, world.rank, world.size, launch="a test")
+    place = Place(world.rank, world.size, world.rank, world.size)
     result, stopped = train(settings.parse(config_text), place, world, torch.device("cpu"), resume)
     return None if stopped else result
 
