@@ -30,9 +30,11 @@ __all__ = [
     "PartitionError",
     "Relation",
     "RelationConfig",
+    "Run",
     "SharedStore",
     "Store",
     "Task",
+    "TrainedModel",
     "World",
     "WorldError",
     "__version__",
@@ -43,6 +45,7 @@ __all__ = [
     "edge_log_likelihood",
     "edge_log_weights",
     "knn_graph",
+    "load_model",
     "summarize",
 ]
 

@@ -19,6 +19,8 @@ from nfdist.errors import ConfigError as ConfigError
 from nfdist.errors import NfdistError as NfdistError
 from nfdist.errors import PartitionError as PartitionError
 from nfdist.errors import WorldError as WorldError
+from nfdist.evaluate.loading import TrainedModel as TrainedModel
+from nfdist.evaluate.loading import load_model as load_model
 from nfdist.model.nodeformer import Draw as Draw
 from nfdist.model.nodeformer import NodeFormer as NodeFormer
 from nfdist.model.nodeformer import Output as Output
@@ -26,6 +28,7 @@ from nfdist.model.relation import Relation as Relation
 from nfdist.model.relation import build_relations as build_relations
 from nfdist.model.task import Loss as Loss
 from nfdist.model.task import Task as Task
+from nfdist.runs.run import Run as Run
 from nfdist.sparse.adjacency import Adjacency as Adjacency
 from nfdist.sparse.knn import knn_graph as knn_graph
 from nfdist.store.shared import SharedStore as SharedStore

@@ -1,6 +1,6 @@
-"""nfdist demo: make a graph, partition it and train on it with two workers, in under two minutes.
+"""nfdist demo: make a graph, partition it, train and evaluate on it with two workers and label new nodes.
 
-Every step is a command that is printed first, so that it can be repeated by hand.
+That takes less than two minutes. Every step is a command that is printed first, so that it can be repeated by hand.
 """
 
 import argparse
@@ -64,12 +64,16 @@ def run(options: argparse.Namespace) -> int:
     config = folder / "demo.toml"
     config.write_text(CONFIG.format(folder=folder, epochs=options.epochs))
     parts = ["--scale", f"{options.scale:g}", "--parts", str(2 * options.workers)]
+    workers = ["torchrun", "--standalone", "--nproc-per-node", str(options.workers), "-m", "nfdist"]
     results = {
         "partition": _step(["nfdist", "partition", "amazon2m-like", *parts, "--out", f"{folder}/graph"]),
-        "train": _step(
-            ["torchrun", "--standalone", "--nproc-per-node", str(options.workers), "-m", "nfdist", "train", str(config)]
-        ),
+        "train": _step([*workers, "train", str(config)]),
+        "evaluate": _step([*workers, "evaluate", f"{folder}/run"]),
     }
+    likenesses = write_new_nodes(folder / "graph", folder / "new.parquet")
+    out = f"{folder}/new-labels.parquet"
+    results["predict"] = _step(["nfdist", "predict", f"{folder}/run", f"{folder}/new.parquet", "--out", out])
+    print(describe_new_nodes(Path(out), likenesses))
     best = results["train"]["best"]
     print(
         f"\n{results['partition']['nodes']:,} nodes and {results['partition']['edges']:,} edges, "
@@ -79,6 +83,40 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(results))
     return 0
+
+
+def write_new_nodes(graph: Path, path: Path, count: int = 5) -> list[tuple[Any, int]]:
+    """Write nodes that resemble some of a graph and have their neighbors; the ids and labels of these."""
+    import pyarrow as pa  # here, since all other steps are processes of their own
+    import pyarrow.parquet as pq
+    import torch
+
+    from nfdist import seeds
+    from nfdist.store.store import Store
+
+    store = Store.open(graph)
+    chosen = torch.linspace(0, store.num_nodes - 1, count).long()
+    features = store.take(chosen)
+    features += 0.1 * torch.randn(features.shape, generator=seeds.generator(0, "new nodes"))
+    around = store.induced(chosen, torch.arange(store.num_nodes))
+    neighbors = [
+        store.original_ids(sources.long()).tolist() for sources in around.sources.split(around.in_degrees.tolist())
+    ]
+    ids = [f"new-{number}" for number in range(count)]
+    pq.write_table(pa.table({"id": ids, "features": features.tolist(), "neighbors": neighbors}), path)
+    return list(zip(store.original_ids(chosen).tolist(), store.labels(chosen).tolist(), strict=True))
+
+
+def describe_new_nodes(path: Path, likenesses: list[tuple[Any, int]]) -> str:
+    """What was predicted of new nodes, beside the labels of those they resemble."""
+    import pyarrow.parquet as pq
+
+    rows = zip(pq.read_table(path).to_pylist(), likenesses, strict=True)
+    return "\n".join(
+        f"  {row['id']}: class {row['label']} with probability {row['probability']:.2f}; "
+        f"it resembles node {node} of class {label}"
+        for row, (node, label) in rows
+    )
 
 
 def _make_folder(wanted: str | None) -> Path:

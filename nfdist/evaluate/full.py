@@ -5,13 +5,14 @@ other ranks that their edges start from; then every chunk of rows is attended, r
 summarized for the next layer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from nfdist.attention.kernel import Kernel
 from nfdist.attention.share import share
 from nfdist.attention.summary import KeySummary
 from nfdist.collectives import gather
@@ -21,8 +22,9 @@ from nfdist.evaluate.memory import Budget
 from nfdist.evaluate.neighborhood import Neighborhood, together
 from nfdist.evaluate.space import Space
 from nfdist.evaluate.sweep import Embedding, Hearing, Sweep
-from nfdist.evaluate.workers import in_workers, num_workers
+from nfdist.evaluate.workers import in_workers, keep_freed_memory, num_workers
 from nfdist.log import Progress
+from nfdist.model.attention import AttentionLayer
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.store.division import divide, divide_held
 from nfdist.store.hops import Hops
@@ -30,7 +32,7 @@ from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 from nfdist.world import World
 
-ROWS_AT_ONCE = 1 << 12  # what a core's cache likes
+ROWS_AT_ONCE = 1 << 13  # what a core's cache likes
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,29 @@ class Evaluation:
     logits: Tensor
     hidden: Tensor
     summaries: tuple[KeySummary, ...]
+
+
+@dataclass(frozen=True)
+class LayerInput:
+    """What layer `index` (from 1) is about to hear: states of this rank's nodes and of those it borrows, and all keys.
+
+    It is there for as long as a listener is being told of it.
+    """
+
+    index: int
+    layer: AttentionLayer
+    kernel: Kernel
+    summary: KeySummary
+    neighborhood: Neighborhood
+    states: Tensor
+
+    def hidden(self, rows: slice | Tensor) -> Tensor:
+        """Hidden states [rows, c], a copy or a view."""
+        root = self.neighborhood.root
+        return self.states[rows] if root is None else self.states[rows] / root[rows, None]
+
+
+Listener = Callable[[LayerInput], None]
 
 
 class FullGraph:
@@ -65,8 +90,6 @@ class FullGraph:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._world, self._relation, self._dtype = world, relation, dtype
-        self._budget = together(world, lambda: Budget.within(memory_bytes))
-        self._space = Space(self._budget.held_bytes, scratch)
         self._room: list[Tensor] = []
         if isinstance(store, SharedStore):
             self._store = store.store
@@ -75,16 +98,21 @@ class FullGraph:
         else:
             self._store, divided = store, divide(store.parts, world.size)
         self.nodes = divided[world.rank]
+        self._budget = together(world, lambda: Budget.within(memory_bytes, len(self.nodes)))
+        self._space = Space(self._budget.held_bytes, scratch)
         self._neighborhood = Neighborhood(
             self._store, hops, relation, world, divided, self._space, dtype, self._budget.work_bytes // 4
         )
 
     @torch.no_grad()
-    def evaluate(self, model: NodeFormer, seed: int, progress: Progress | None = None) -> Evaluation:
+    def evaluate(
+        self, model: NodeFormer, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+    ) -> Evaluation:
         """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
 
-        `progress` is told of every row of each of the model's states.
+        `progress` is told of every row of each of the model's states, and listeners of every layer, on all ranks.
         """
+        keep_freed_memory()
         states, spare, logits = together(self._world, lambda: self._room_for(model))
         make: Callable[[slice], Tensor] = Embedding(model, self._store, self.nodes)
         summaries = []
@@ -94,6 +122,9 @@ class FullGraph:
             assert summary is not None
             summaries.append(share(summary, self._world))
             self._neighborhood.border.fetch(states)
+            layer = model.layer(index + 1)
+            for listen in listeners:
+                listen(LayerInput(index + 1, layer, kernel, summaries[-1], self._neighborhood, states))
             make = Hearing(model, index + 1, kernel, summaries[-1], self._neighborhood, states)
             states, spare = spare, states
         self._swept(Sweep(model, model.model.layers, make, self._neighborhood, states, logits, None), progress)

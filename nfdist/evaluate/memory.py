@@ -9,8 +9,9 @@ from nfdist.memory import private_bytes
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SECONDS_BETWEEN_SAMPLES = 0.01
-_MOST_WORK_BYTES = 64 << 20
+_MOST_WORK_BYTES = 256 << 20
 _LEAST_BYTES = 64 << 20
+_NODE_BYTES = 48
 
 
 def parse_bytes(name: str, text: str) -> int:
@@ -35,19 +36,22 @@ class Budget:
     work_bytes: int
 
     @staticmethod
-    def within(limit_bytes: int | None) -> "Budget":
-        """What is left of a limit for the whole process; half of it stays free for libraries and for the caller."""
+    def within(limit_bytes: int | None, num_nodes: int) -> "Budget":
+        """What is left of a limit for the whole process; a good third stays free for libraries.
+
+        The caller will hold labels, splits and the like of so many nodes.
+        """
         if limit_bytes is None:
             return Budget(None, _MOST_WORK_BYTES)
         held = private_bytes()
-        left = limit_bytes - held
+        left = limit_bytes - held - _NODE_BYTES * num_nodes
         if left < _LEAST_BYTES:
+            least = limit_bytes - left + _LEAST_BYTES
             raise ConfigError(
-                f"a memory limit of {format_bytes(limit_bytes)} is too low, this process holds {format_bytes(held)} "
-                f"before it starts: give at least {format_bytes(held + _LEAST_BYTES)}"
+                f"a memory limit of {format_bytes(limit_bytes)} is too low for {num_nodes:,} nodes in a process that "
+                f"holds {format_bytes(held)} before it starts: give at least {format_bytes(least)}"
             )
-        work = min(_MOST_WORK_BYTES, left // 4)
-        return Budget(max(0, left // 2 - work), work)
+        return Budget(left // 2, min(_MOST_WORK_BYTES, left // 8))
 
 
 class MemoryWatch:

@@ -91,12 +91,16 @@ class Neighborhood:
         """Hidden rows as they were stored."""
         return states[rows] if self.root is None else states[rows] / self.root[rows, None]
 
-    def related(self, states: Tensor, rows: slice, maps: Tensor, offsets: Tensor) -> Tensor:
-        """The relational bias of rows: each hop's sums of states under its map [c, c] and offset [c], [rows, c]."""
-        out = self.totals[rows] @ offsets
-        for hop, weight in zip(self.hops, maps, strict=True):
-            out.addmm_(hop.sums(rows, states), weight.t())
-        return out
+    def sums(self, states: Tensor, rows: slice) -> list[Tensor]:
+        """What rows get from each hop, [rows, c]."""
+        return [hop.sums(rows, states) for hop in self.hops]
+
+    def add_related(self, out: Tensor, rows: slice, sums: list[Tensor], maps: Tensor, offsets: Tensor) -> None:
+        """Add the relational bias of rows to `out` [rows, c]: each hop's sums under its map [c, c] and offset [c]."""
+        if self.hops:
+            out.addmm_(self.totals[rows], offsets)
+        for hop_sums, weight in zip(sums, maps, strict=True):
+            out.addmm_(hop_sums, weight.t())
 
     def _mapped(self, hops: Hops, hop: int) -> list[InEdges]:
         kept = self._store if hop == 1 else hops._higher[hop - 2]

@@ -113,30 +113,32 @@ class Hop:
 
     def sums(self, rows: slice, sources: Tensor) -> Tensor:
         """What targets get, [rows, c], from the rows [sources, c]."""
-        out = sources.new_empty(rows.stop - rows.start, sources.shape[1])
-        for edges in self.segments[bisect_right(self.segments, rows.start, key=lambda edges: edges.first) - 1 :]:
-            if edges.first >= rows.stop:
-                break
-            own = slice(max(rows.start, edges.first), min(rows.stop, edges.stop))
-            self._fill(out[own.start - rows.start : own.stop - rows.start], edges, own.start - edges.first, sources)
+        parts = [self._sums(edges, piece, sources) for edges, piece in self._pieces(rows)]
+        out = parts[0] if len(parts) == 1 else torch.cat(parts)
         if self.loops is not None:
             out.addcmul_(self.loops[rows, None], sources[rows])
         return out if self.scale is None else out.mul_(self.scale[rows, None])
 
-    def _fill(self, out: Tensor, edges: InEdges, first: int, sources: Tensor) -> None:
-        """The sums over edges from their row `first` on."""
-        indptr = edges.indptr[first : first + len(out) + 1]
-        for piece in pieces(indptr.diff().numpy(), EDGES_AT_ONCE):
-            offsets = indptr[piece.start : piece.stop + 1]
-            some = edges.sources[int(offsets[0]) : int(offsets[-1])]
-            out[piece] = F.embedding_bag(
-                some,
-                sources,
-                (offsets - offsets[0]).to(some.dtype),
-                mode="sum",
-                include_last_offset=True,
-                per_sample_weights=None if self.weights is None else self.weights.index_select(0, some),
-            )
+    def _pieces(self, rows: slice) -> Iterator[tuple[InEdges, slice]]:
+        """The segments that have these rows, and which of theirs, a bounded number of edges at a time."""
+        first = bisect_right(self.segments, rows.start, key=lambda edges: edges.first) - 1
+        for edges in self.segments[first:]:
+            start, stop = max(rows.start, edges.first) - edges.first, min(rows.stop, edges.stop) - edges.first
+            if start >= stop:
+                break
+            indptr = edges.indptr[start : stop + 1]
+            if int(indptr[-1] - indptr[0]) <= EDGES_AT_ONCE:
+                yield edges, slice(start, stop)
+            else:
+                for piece in pieces(indptr.diff().numpy(), EDGES_AT_ONCE):
+                    yield edges, slice(start + piece.start, start + piece.stop)
+
+    def _sums(self, edges: InEdges, rows: slice, sources: Tensor) -> Tensor:
+        indptr = edges.indptr[rows.start : rows.stop + 1]
+        some = edges.sources[int(indptr[0]) : int(indptr[-1])]
+        weights = None if self.weights is None else self.weights.index_select(0, some)
+        offsets = (indptr - indptr[0]).to(some.dtype)
+        return F.embedding_bag(some, sources, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights)
 
 
 def count_sources(hop: Hop, counts: Tensor) -> None:

@@ -41,19 +41,20 @@ class Hearing:
         neighborhood: Neighborhood,
         states: Tensor,
     ) -> None:
-        self._layer = model.layer(index)
-        self._kernel, self._heard, self._finish = kernel, self._layer.heard(summary), model.finish(index)
-        self._maps, self._offsets = self._layer.relation_maps()
+        layer = model.layer(index)
+        self._queries, self._heard, self._finish = layer.query_map(kernel), layer.heard(summary), model.finish(index)
+        self._maps, self._offsets = layer.relation_maps()
+        self._residual, self._kernel = layer.residual, kernel
         self._neighborhood, self._states = neighborhood, states
 
     def __call__(self, rows: slice) -> Tensor:
+        sums = self._neighborhood.sums(self._states, rows)  # first: they leave nothing in the caches
         hidden = self._neighborhood.load(self._states, rows)
-        added = [attend_to(self._layer.queries(hidden, self._kernel), self._heard, self._kernel).outputs]
-        if self._layer.residual:
-            added.append(hidden)
-        if self._neighborhood.hops:
-            added.append(self._neighborhood.related(self._states, rows, self._maps, self._offsets))
-        return settle(added, self._finish)
+        heard = attend_to(self._queries(hidden), self._heard, self._kernel).outputs
+        if self._residual:
+            heard += hidden
+        self._neighborhood.add_related(heard, rows, sums, self._maps, self._offsets)
+        return settle([heard], self._finish)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,14 @@ def num_workers() -> int:
     return min(torch.get_num_threads(), MOST_WORKERS)
 
 
+def keep_freed_memory() -> None:
+    """Make glibc keep what chunks free, up to 32 MiB a block, for the next chunk: fresh pages cost more than the work.
+
+    It raises its own threshold to the largest block that it has seen returned.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)
+
+
 def in_workers(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """The results in the order of the items, not recorded for differentiation; take them all.
 

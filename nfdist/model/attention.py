@@ -1,6 +1,6 @@
 """One layer of NodeFormer: every node hears every other, and its neighbors once more."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from nfdist.attention.edges import edge_key_logs, edge_log_likelihood
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.share import share
 from nfdist.attention.summary import KeySummary, summarize
-from nfdist.model.layers import Finish, key_features, project, query_features, settle, undrawn_linear
+from nfdist.model.layers import Finish, key_features, project, query_map, settle, undrawn_linear
 from nfdist.model.relation import Relation, relate
 from nfdist.world import World
 
@@ -63,9 +63,9 @@ class AttentionLayer(nn.Module):
         """What the others see of nodes with this hidden state [n, c]."""
         return key_features(hidden, self.key, kernel)
 
-    def queries(self, hidden: Tensor, kernel: Kernel) -> Tensor:
-        """Features [n, h, m] of what these nodes look for."""
-        return query_features(hidden, self.query, kernel)
+    def query_map(self, kernel: Kernel) -> Callable[[Tensor], Tensor]:
+        """The features [n, h, m] of what nodes look for, as a function of their hidden states."""
+        return query_map(self.query, kernel)
 
     def heard(self, summary: KeySummary) -> KeySummary:
         """A summary of hidden states as queries meet it, its means mapped to what becomes of them."""

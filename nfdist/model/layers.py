@@ -4,7 +4,7 @@
 hidden state. Both draw or compute again in the backward pass what is cheaper than keeping.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,16 +40,17 @@ def undrawn_linear(num_inputs: int, num_outputs: int) -> nn.Linear:
 def project(hidden: Tensor, query: nn.Linear, key: nn.Linear, kernel: Kernel) -> tuple[Tensor, KeyFeatures]:
     """Features of queries and keys, each of a linear map of the hidden state [n, c] to [n, h x d]."""
     if kernel.epsilon > 0:
-        return query_features(hidden, query, kernel), key_features(hidden, key, kernel)
+        return query_map(query, kernel)(hidden), key_features(hidden, key, kernel)
     queries, keys = _Project.apply(hidden, *_feature_map(query, kernel), key.weight, key.bias, kernel)
     return queries, KeyFeatures(keys, None)
 
 
-def query_features(hidden: Tensor, query: nn.Linear, kernel: Kernel) -> Tensor:
-    """The queries of `project` alone, [n, h, m]."""
+def query_map(query: nn.Linear, kernel: Kernel) -> Callable[[Tensor], Tensor]:
+    """The queries of `project` alone, [n, h, m], as a function of hidden states."""
     if kernel.epsilon > 0:
-        return kernel.query_features(_by_head(query(hidden), kernel.channels))
-    return _by_head(F.linear(hidden, *_feature_map(query, kernel)), kernel.num_features)
+        return lambda hidden: kernel.query_features(_by_head(query(hidden), kernel.channels))
+    weight, bias = _feature_map(query, kernel)
+    return lambda hidden: _by_head(F.linear(hidden, weight, bias), kernel.num_features)
 
 
 def key_features(hidden: Tensor, key: nn.Linear, kernel: Kernel) -> KeyFeatures:
@@ -174,5 +175,5 @@ class _Settle(torch.autograd.Function):
 
 
 def _elu(rows: Tensor, out: Tensor) -> None:
-    """ELU of rows into out; torch's own takes twice as long on a CPU."""
-    torch.clamp(rows, max=0, out=out).exp_().sub_(1).add_(rows.clamp(min=0))
+    """ELU of rows into out, max(x, exp(min(x, 0)) - 1); torch's own takes twice as long on a CPU."""
+    torch.maximum(rows, torch.clamp(rows, max=0, out=out).exp_().sub_(1), out=out)

@@ -38,7 +38,7 @@ def full_graph(
     path: Path, relation: RelationConfig, world: World, budget: Budget | None, dtype: torch.dtype = torch.float64
 ) -> FullGraph:
     store = Store.open(path)
-    with patch.object(Budget, "within", lambda _: budget or Budget(None, 1 << 20)):
+    with patch.object(Budget, "within", lambda *_: budget or Budget(None, 1 << 20)):
         return FullGraph(store, Hops.open(store, relation.order), relation, world, dtype=dtype)
 
 

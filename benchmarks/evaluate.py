@@ -1,0 +1,329 @@
+"""The exact evaluation of the paper's Amazon2M model on a whole graph of Amazon2M's shape, against four yardsticks.
+
+    python benchmarks/evaluate.py [--partition DIR] [--small DIR] [--pairs 3] [--threads 2]
+
+Without --partition and --small it makes partitions first: 8 METIS parts at full scale (minutes) and at an eighth of it.
+
+products        the same matrix and sparse products alone, in the same chunks and threads, into buffers that stay
+transcription   the published formulation on whole tensors, edge weights included, at an eighth of the scale
+order           the sparse products alone, with the nodes in the order of METIS' parts and in random order
+ranks           two processes of one thread each against one process of two
+
+Every side runs in a process of its own; evaluations and products take turns in one. Times are medians after a first
+run for warmth; memory is what an evaluation adds to the resident set, its input read before. Private memory is sampled.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transcription import Transcription
+
+from nfdist import seeds
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.evaluate.full import FullGraph
+from nfdist.evaluate.memory import MemoryWatch
+from nfdist.evaluate.neighbors import Hop, InEdges
+from nfdist.evaluate.workers import in_workers
+from nfdist.memory import peak_resident_bytes
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.relation import Relation
+from nfdist.partition.pipeline import partition
+from nfdist.partition.recipe import Recipe
+from nfdist.rendezvous import Place, join
+from nfdist.sparse.dgl_door import dgl
+from nfdist.store.hops import Hops
+from nfdist.store.ranges import joined, offsets
+from nfdist.store.store import Store
+from nfdist.world import World
+
+CHANNELS, CLASSES, LAYERS, RANDOM_FEATURES = 64, 47, 3, 50
+RELATION = RelationConfig(order=1, gate="identity")
+GIB = 2**30
+
+
+def build_model(num_features: int) -> NodeFormer:
+    model = ModelConfig(
+        layers=LAYERS,
+        channels=CHANNELS,
+        heads=1,
+        random_features=RANDOM_FEATURES,
+        activation="elu",
+        jumping_knowledge=True,
+    )
+    return NodeFormer(num_features, CLASSES, model, AttentionConfig(), RELATION).eval()
+
+
+def build_graph(store: Store, world: World, memory_bytes: int | None = None) -> FullGraph:
+    return FullGraph(store, Hops.open(store, 1), RELATION, world, memory_bytes=memory_bytes)
+
+
+def seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+class Products:
+    """Every matrix and sparse product of an evaluation, once, and nothing else."""
+
+    def __init__(self, model: NodeFormer, graph: FullGraph) -> None:
+        self._hop = Hop(graph._neighborhood.hops[0].segments)
+        self._states = graph._room[0]
+        self._chunks = graph._chunks(model)
+        self._rows = max(rows.stop - rows.start for rows in self._chunks)
+        self._buffers = threading.local()
+        self._features = torch.rand(self._rows, model.input.in_features)
+        widths = (model.input.in_features, CHANNELS, RANDOM_FEATURES, CLASSES)
+        self._weights = {(left, right): torch.rand(left, right) for left in widths for right in widths}
+
+    def run(self) -> None:
+        for state in range(LAYERS + 1):
+            for _ in in_workers(lambda rows, state=state: self._make(rows, state), self._chunks):
+                pass
+
+    def _make(self, rows: slice, state: int) -> None:
+        hidden = self._states[rows]
+        if state == 0:
+            self._product(self._features[: len(hidden)], CHANNELS)
+        else:
+            self._product(hidden, RANDOM_FEATURES)  # queries
+            self._product(self._buffer(RANDOM_FEATURES, len(hidden)), CHANNELS)  # what they get
+            self._hop.sums(rows, self._states)
+            self._product(hidden, CHANNELS)  # the map of the sums
+        self._product(hidden, CLASSES)
+        if state < LAYERS:
+            self._product(hidden, CHANNELS)  # keys
+            features = self._product(hidden, RANDOM_FEATURES)
+            torch.mm(features.t(), hidden, out=self._buffer(CHANNELS, RANDOM_FEATURES))  # their summary
+
+    def _product(self, rows: torch.Tensor, width: int) -> torch.Tensor:
+        return torch.mm(rows, self._weights[rows.shape[1], width], out=self._buffer(width, len(rows)))
+
+    def _buffer(self, width: int, rows: int) -> torch.Tensor:
+        kept = self._buffers.__dict__
+        if width not in kept:
+            kept[width] = torch.rand(self._rows, width)
+        return kept[width][:rows]
+
+
+class TranscribedEvaluation(Transcription):
+    """The published evaluation: whole tensors, no noise, and the weight of every edge, as its forward pass has it."""
+
+    @torch.no_grad()
+    def logits(self, features: torch.Tensor, seed: int) -> torch.Tensor:
+        model = self.model
+        hidden = F.elu(model.norms[0](model.input(features)))
+        states, edge_weights = [hidden], []
+        for index in range(1, LAYERS + 1):
+            layer = model.layer(index)
+            directions = model.evaluation_kernel(seed, index, hidden).directions
+            shape = (len(hidden), 1, CHANNELS)
+            queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))
+            query_features = self._features(queries, directions, dims=(2,))
+            key_features = self._features(keys, directions, dims=(0, 2))
+            summary = torch.einsum("nhm,nhd->hmd", key_features, values)
+            normalizers = torch.einsum("nhm,hm->nh", query_features, key_features.sum(0))
+            heard = torch.einsum("nhm,hmd->nhd", query_features, summary) / normalizers.unsqueeze(2)
+            related = self.root_in * dgl().ops.copy_u_sum(self.graph, values * self.root_out)
+            products = torch.einsum("ehm,ehm->eh", query_features[self.targets], key_features[self.sources])
+            edge_weights.append(products / normalizers[self.targets])
+            heard = heard + layer.gates[0][:, None] * related
+            hidden = F.elu(model.norms[index](layer.output(heard.flatten(1)) + hidden))
+            states.append(hidden)
+        logits: torch.Tensor = model.output(torch.cat(states, 1))
+        return logits
+
+
+def against_products(store: Store, pairs: int) -> dict[str, float]:
+    """Evaluations and their products in turns, and the peak of the process that did both."""
+    model, graph = build_model(store.num_features), build_graph(store, World())
+    graph.evaluate(model, 0)
+    resident = peak_resident_bytes()
+    products = Products(model, graph)
+    sides = {"evaluate": lambda: graph.evaluate(model, 0), "products": products.run}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    products.run()
+    for _ in range(pairs):
+        for name, side in sides.items():
+            times[name].append(seconds(side))
+    return {**{name: statistics.median(values) for name, values in times.items()}, "resident": resident}
+
+
+def in_memory(store: Store, memory_bytes: int) -> dict[str, float]:
+    """An evaluation under a limit, with all it needs."""
+    with MemoryWatch() as watch:
+        graph = build_graph(store, World(), memory_bytes)
+        model = build_model(store.num_features)
+        graph.evaluate(model, 0)
+        took = seconds(lambda: graph.evaluate(model, 0))
+    return {"seconds": took, "private": watch.peak_private_bytes, "resident": peak_resident_bytes()}
+
+
+def alone(store: Store, pairs: int) -> dict[str, float]:
+    """An evaluation, and the memory it adds."""
+    for _, rows in store.scan(1 << 16):
+        rows.sum()
+    for number in range(len(store.parts)):
+        store.in_edges(number)[1].sum()
+    before = peak_resident_bytes()
+    model, graph = build_model(store.num_features), build_graph(store, World())
+    graph.evaluate(model, 0)
+    took = [seconds(lambda: graph.evaluate(model, 0)) for _ in range(pairs)]
+    return {"seconds": statistics.median(took), "added": peak_resident_bytes() - before}
+
+
+def transcribed(store: Store, pairs: int) -> dict[str, float]:
+    """The transcription, the memory it adds, and how far its logits are from nfdist's, relative to the largest."""
+    everyone = torch.arange(store.num_nodes)
+    model = build_model(store.num_features)
+    other = TranscribedEvaluation(model, Relation.build(store.induced(everyone, loops=True)))
+    features = store.take(everyone)
+    before = peak_resident_bytes()
+    logits = other.logits(features, 0)
+    added = peak_resident_bytes() - before
+    took = [seconds(lambda: other.logits(features, 0)) for _ in range(pairs)]
+    ours = build_graph(store, World()).evaluate(model, 0).logits
+    apart = float((ours - logits).abs().max() / logits.abs().max())
+    assert apart < 1e-3, apart
+    return {"seconds": statistics.median(took), "added": added, "apart": apart}
+
+
+def in_random_order(hop: Hop, num_nodes: int) -> Hop:
+    """The same sums with the nodes in another order."""
+    order = seeds.numpy_generator(0, "order").permutation(num_nodes)
+    place = np.empty_like(order)
+    place[order] = np.arange(num_nodes)
+    indptr = np.concatenate([edges.indptr[:-1].numpy() for edges in hop.segments])
+    counts = np.concatenate([edges.indptr.diff().numpy() for edges in hop.segments])
+    first = np.repeat(
+        offsets(np.array([edges.num_edges for edges in hop.segments]))[:-1],
+        [len(edges.indptr) - 1 for edges in hop.segments],
+    )
+    sources = np.concatenate([edges.sources.numpy() for edges in hop.segments])
+    taken = sources[joined((indptr + first)[order], counts[order])]
+    edges = InEdges(0, torch.from_numpy(offsets(counts[order])), torch.from_numpy(place[taken].astype(np.int32)))
+    return Hop([edges])
+
+
+def by_order(store: Store, pairs: int) -> dict[str, float]:
+    """The sparse product of one layer in both orders, in turns."""
+    graph = build_graph(store, World())
+    model = build_model(store.num_features)
+    graph.evaluate(model, 0)
+    hop = Hop(graph._neighborhood.hops[0].segments)
+    sides = {"metis": hop, "random": in_random_order(hop, store.num_nodes)}
+    states, chunks = graph._room[0], graph._chunks(model)
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(pairs + 1):
+        for name, side in sides.items():
+            work = in_workers(lambda rows, side=side: side.sums(rows, states).shape, chunks)
+            times[name].append(seconds(lambda work=work: list(work)))
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
+def of_ranks(store: Store, pairs: int) -> dict[str, float]:
+    """An evaluation by the ranks that torchrun started."""
+    with join(Place.read(os.environ), torch.device("cpu"), 600) as world:
+        model, graph = build_model(store.num_features), build_graph(store, world)
+        graph.evaluate(model, 0)
+        took = [seconds(lambda: graph.evaluate(model, 0)) for _ in range(pairs)]
+        return {"seconds": statistics.median(took), "sent": world.watch.sent_bytes / (pairs + 1)}
+
+
+SIDES: dict[str, Callable[[Store, int], dict[str, float]]] = {
+    "products": against_products,
+    "limited": lambda store, pairs: in_memory(store, 2 * GIB),
+    "alone": alone,
+    "transcribed": transcribed,
+    "order": by_order,
+    "ranks": of_ranks,
+}
+
+
+def measure(side: str, directory: Path, pairs: int, threads: int, ranks: int = 0) -> dict[str, Any]:
+    """The figures of a side, from a process of its own or from several ranks."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    words = [__file__, "--side", side, "--partition", str(directory), "--pairs", str(pairs), "--threads", str(threads)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, *launcher, *words], check=True, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"  {side}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
+    return figures
+
+
+def compare(full: Path, small: Path, pairs: int, threads: int) -> None:
+    products, limited, order = (measure(side, full, pairs, threads) for side in ("products", "limited", "order"))
+    ranks = measure("ranks", full, pairs, threads // 2, ranks=2)
+    ours, theirs = (measure(side, small, pairs, threads) for side in ("alone", "transcribed"))
+    evaluate = products["evaluate"]
+    print(f"\n{'':32}{'nfdist':>12}{'other':>12}{'ratio':>8}   wanted")
+    rows = (
+        ("s, against its products", evaluate, products["products"], evaluate / products["products"], "<= 1.5"),
+        ("GiB resident", products["resident"] / GIB, 5, products["resident"] / GIB / 5, "<= 1"),
+        ("GiB private, limited to 2", limited["private"] / GIB, 2, limited["private"] / GIB / 2, "<= 1"),
+        ("s, limited to 2 GiB", limited["seconds"], evaluate, limited["seconds"] / evaluate, ""),
+        (
+            "s, against the transcription",
+            ours["seconds"],
+            theirs["seconds"],
+            theirs["seconds"] / ours["seconds"],
+            ">= 15",
+        ),
+        (
+            "GiB added, against it",
+            ours["added"] / GIB,
+            theirs["added"] / GIB,
+            ours["added"] / theirs["added"],
+            "<= 0.1",
+        ),
+        ("s, sparse product, random order", order["metis"], order["random"], order["random"] / order["metis"], ""),
+        ("s, 2 ranks of half the threads", ranks["seconds"], evaluate, evaluate / ranks["seconds"], ">= 0.85"),
+    )
+    for name, left, right, ratio, wanted in rows:
+        print(f"{name:32}{left:12.2f}{right:12.2f}{ratio:8.2f}   {wanted}")
+
+
+def made(folder: Path, scale: float) -> Path:
+    out = folder / f"scale-{scale}"
+    partition(Recipe.build("amazon2m-like", {"scale": scale, "parts": 8, "out": str(out)}))
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partition", type=Path, help="a partition of amazon2m-like into 8 parts")
+    parser.add_argument("--small", type=Path, help="one of an eighth of the scale")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the partition that is made without --partition")
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.side:
+        figures = SIDES[options.side](Store.open(options.partition), options.pairs)
+        if os.environ.get("RANK", "0") == "0":
+            print(json.dumps(figures))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        full = options.partition or made(Path(folder), options.scale)
+        small = options.small or made(Path(folder), options.scale / 8)
+        compare(full, small, options.pairs, options.threads)
+
+
+if __name__ == "__main__":
+    main()

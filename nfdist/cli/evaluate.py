@@ -1,0 +1,184 @@
+"""nfdist evaluate: the exact scores of a run on its whole graph, alone or under torchrun (-m nfdist evaluate ...)."""
+
+import argparse
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+import torch
+
+from nfdist import log
+from nfdist.collectives import alike, largest, together
+from nfdist.config import RunConfig
+from nfdist.errors import ConfigError
+from nfdist.evaluate.follow import EVALUATIONS_FILE, FollowedRun, follow
+from nfdist.evaluate.job import SPLITS, Evaluator, Wanted
+from nfdist.evaluate.loading import TrainedModel, load_model, share_model
+from nfdist.evaluate.memory import MemoryWatch, parse_bytes
+from nfdist.memory import peak_resident_bytes
+from nfdist.rendezvous import Place, idle_cores_warning, join
+from nfdist.runs.run import Run
+from nfdist.store.store import Store
+from nfdist.train.graph import Graph
+from nfdist.train.signals import StopRequest
+from nfdist.world import World
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the directory of a training's results")
+    parser.add_argument("--partition", metavar="DIR", help="where the run's graph is, if no longer in data.partition")
+    parser.add_argument("--memory", metavar="SIZE", help="the most a process may hold privately, such as 4GiB")
+    parser.add_argument("--checkpoint", metavar="DIR", help="evaluate this one (default: the best, else the last)")
+    parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
+    written = parser.add_argument_group("what is written into RUN_DIR")
+    written.add_argument("--no-outputs", action="store_true", help="no predictions.parquet and embeddings.parquet")
+    written.add_argument("--no-states", action="store_true", help="no states/, which nfdist predict needs")
+    written.add_argument("--top-k", type=int, default=3, metavar="K", help="likely classes of a node (default 3)")
+    written.add_argument("--edges", action="store_true", help="edges.parquet: the attention weight of every edge")
+    written.add_argument(
+        "--top-neighbors", default="", metavar="IDS|FILE", help="neighbors.parquet: whom these nodes hear most"
+    )
+    written.add_argument("--count", type=int, default=10, help="how many of these neighbors (default 10)")
+    following = parser.add_argument_group("following a training")
+    following.add_argument("--follow", action="store_true", help="score every new checkpoint, until stopped")
+    following.add_argument("--until-done", action="store_true", help="or until the training is over")
+    following.add_argument("--poll-seconds", type=float, default=5.0, metavar="S", help="between looks (default 5)")
+
+
+def run(options: argparse.Namespace) -> int:
+    place = Place.read(os.environ)
+    with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
+        warning = idle_cores_warning(place, os.environ)
+        if warning and place.local_rank == 0:
+            log.warn(warning)
+        with alike():
+            wanted = wanted_of(options)
+        if options.follow:
+            return follow_run(options, place, world)
+        outcome = evaluate(options, wanted, place, world)
+    if place.rank == 0:
+        print(describe(options.run_dir, outcome))
+        if options.json:
+            print(json.dumps(outcome))
+    return 0
+
+
+def wanted_of(options: argparse.Namespace) -> Wanted:
+    """What the options ask to write."""
+    if options.follow:
+        if options.checkpoint or options.edges or options.top_neighbors:
+            raise ConfigError(
+                "--follow only scores every checkpoint: leave --checkpoint, --edges and --top-neighbors away"
+            )
+        if options.poll_seconds <= 0:
+            raise ConfigError(f"--poll-seconds must be positive, got {options.poll_seconds}")
+        return Wanted()
+    return Wanted(
+        outputs=not options.no_outputs,
+        top_k=options.top_k,
+        states=not options.no_states,
+        edges=options.edges,
+        chosen=options.top_neighbors,
+        count=options.count,
+    )
+
+
+def evaluate(options: argparse.Namespace, wanted: Wanted, place: Place, world: World) -> dict[str, Any]:
+    """The outcome on every rank. Every rank must call this; only the first needs the run directory."""
+    found = together(world, lambda: load_model(options.run_dir, options.checkpoint) if world.rank == 0 else None)
+    trained = share_model(world, found)
+    return Session(options, trained, place, world).evaluate(trained, wanted)
+
+
+def follow_run(options: argparse.Namespace, place: Place, world: World) -> int:
+    """Score every checkpoint of a run as it comes. Every rank must call this."""
+    path = Path(options.run_dir)
+    followed = together(world, lambda: FollowedRun(Run.open(path)) if world.rank == 0 else None)
+    sessions: list[Session] = []  # opened with the first model, which says which graph
+
+    def score(trained: TrainedModel) -> dict[str, Any]:
+        if not sessions:
+            sessions.append(Session(options, trained, place, world))
+        outcome = sessions[0].evaluate(trained, Wanted())
+        if world.rank == 0:
+            print(describe(options.run_dir, outcome), flush=True)
+        return outcome
+
+    with StopRequest() as stop:
+        count = follow(
+            world,
+            followed,
+            score,
+            lambda: stop.received is not None,
+            until_done=options.until_done,
+            poll_seconds=options.poll_seconds,
+        )
+    if world.rank == 0:
+        print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
+        if options.json:
+            print(json.dumps({"evaluated": count}))
+    return 130 if stop.received == SIGINT else 0
+
+
+class Session:
+    """A graph opened for the models of a run. Every rank must make one, and each call together with the others."""
+
+    def __init__(self, options: argparse.Namespace, trained: TrainedModel, place: Place, world: World) -> None:
+        self._world, self._folder, self._started = world, Path(options.run_dir), time.perf_counter()
+        with alike():
+            memory = parse_bytes("--memory", options.memory) if options.memory else None
+        config = trained.config
+        data = replace(config.data, partition=options.partition or config.data.partition)
+        # First of all, since to open another graph may take long.
+        together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
+        graph = Graph.open(replace(config, data=data), place, world)
+        self._store = graph.store
+        with MemoryWatch() as watch:
+            self._evaluator = Evaluator(graph.store, graph.hops, trained, world, memory)
+        self._opening_bytes = watch.peak_private_bytes
+
+    def evaluate(self, trained: TrainedModel, wanted: Wanted) -> dict[str, Any]:
+        """The scores of a model and what they cost, as plain values."""
+        with MemoryWatch() as watch:
+            facts = self._evaluator.evaluate(trained, self._folder, wanted)
+        private_bytes = max(watch.peak_private_bytes, self._opening_bytes)
+        peaks = torch.tensor([peak_resident_bytes(), private_bytes])
+        resident, private = largest(self._world, peaks, "compare memory").tolist()
+        seconds, self._started = time.perf_counter() - self._started, time.perf_counter()
+        return {
+            **facts,
+            "seconds": seconds,
+            "peak_memory_bytes": resident,
+            "peak_private_bytes": private,
+            "world_size": self._world.size,
+            "parts": len(self._store.parts),
+            "nodes": self._store.num_nodes,
+            "seed": trained.seed,
+            "epoch": trained.epoch,
+            "step": trained.step,
+        }
+
+
+def describe(run_dir: str, outcome: dict[str, Any]) -> str:
+    """The outcome as a small table."""
+    lines = [
+        f"{run_dir}: seed {outcome['seed']} after epoch {outcome['epoch']}, step {outcome['step']}, on "
+        f"{outcome['nodes']:,} nodes in {_count(outcome['parts'], 'part')}, {_count(outcome['world_size'], 'rank')}",
+        f"  {'':8}{outcome['metric']:>12}{'loss':>12}",
+        *(f"  {name:8}{_number(outcome[name]):>12}{_number(outcome['loss'][name]):>12}" for name in SPLITS),
+        f"  in {outcome['seconds']:.1f} s; a process held at most {outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
+        f"{outcome['peak_memory_bytes'] / 2**30:.2f} GiB with mapped files",
+    ]
+    return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

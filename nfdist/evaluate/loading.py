@@ -1,0 +1,116 @@
+"""TrainedModel: a model with the weights of a checkpoint, ready to evaluate and predict."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nfdist import settings
+from nfdist.collectives import broadcast, broadcast_text
+from nfdist.config import Config
+from nfdist.errors import CheckpointError
+from nfdist.files import checksum_of
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.runs.checkpoint import Checkpoint
+from nfdist.runs.run import Run
+from nfdist.store.store import Described
+from nfdist.world import World
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model in evaluation mode, on the CPU, with the configuration of its run.
+
+    `partition` is the fingerprint of the graph it was trained on, `fingerprint` that of its checkpoint.
+    """
+
+    model: NodeFormer
+    config: Config
+    seed: int
+    epoch: int
+    step: int
+    partition: str
+    fingerprint: str
+
+    def check_graph(self, store: Described) -> None:
+        """Refuse any graph but the one of the training."""
+        if store.fingerprint() != self.partition:
+            raise CheckpointError(
+                f"the model was trained on another graph than {store.directory} holds: "
+                "give the partition of its training with --partition"
+            )
+
+    def facts(self) -> dict[str, Any]:
+        """Which model this is, as plain values for JSON."""
+        names = ("seed", "epoch", "step", "partition", "fingerprint")
+        return {name: getattr(self, name) for name in names}
+
+
+def load_model(run_dir: Path | str, checkpoint: Path | str | None = None) -> TrainedModel:
+    """The model of a run: of its best checkpoint, else of its last, or of the one given."""
+    run = Run.open(Path(run_dir))
+    found = choose_checkpoint(run) if checkpoint is None else Checkpoint.open(Path(checkpoint))
+    return read_model(run.config, found)
+
+
+def choose_checkpoint(run: Run) -> Checkpoint:
+    """The best checkpoint of a run, else its last."""
+    found = run.best_checkpoint() or run.last_checkpoint(run.config.train.seeds)
+    if found is None:
+        raise CheckpointError(f"{run.path} holds no checkpoint yet: train it, or name one with --checkpoint")
+    return found
+
+
+def read_model(config: Config, checkpoint: Checkpoint) -> TrainedModel:
+    """The model of a checkpoint, built as its run's configuration says; sizes are those of the weights."""
+    weights = checkpoint.tensors("weights")
+    try:
+        facts = {name: checkpoint.state[name] for name in ("seed", "epoch", "step", "partition")}
+        model = _build(config, weights["input.weight"].shape[1], len(weights["output.bias"]))
+    except KeyError as error:
+        raise CheckpointError(f"{checkpoint.path} has no {error}: it is no checkpoint of a training") from None
+    _load(model.to(weights["input.weight"].dtype), weights, checkpoint.path)
+    return TrainedModel(model, config, **facts, fingerprint=fingerprint(checkpoint))
+
+
+def share_model(world: World, mine: TrainedModel | None) -> TrainedModel:
+    """The model of rank 0 on every rank; only rank 0 gives one. Every rank must call this."""
+    header = ""
+    if mine is not None:
+        sizes = {"num_features": mine.model.input.in_features, "num_outputs": mine.model.output.out_features}
+        dtype = str(mine.model.input.weight.dtype).removeprefix("torch.")
+        header = json.dumps([mine.facts(), sizes, dtype, settings.dump(mine.config)])
+    facts, sizes, dtype, config_text = json.loads(broadcast_text(world, header, 0, "send model"))
+    if mine is None:
+        config = settings.parse(config_text)
+        model = _build(config, **sizes).to(getattr(torch, dtype))
+        mine = TrainedModel(model, config, **facts)
+    for tensor in mine.model.state_dict().values():
+        broadcast(world, tensor, 0, "send model")
+    return mine
+
+
+def _build(config: Config, num_features: int, num_outputs: int) -> NodeFormer:
+    return NodeFormer(num_features, num_outputs, config.model, config.attention, config.relation).eval()
+
+
+def _load(model: NodeFormer, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Weights by name; the first that does not fit is named."""
+    own = model.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        shapes = [list(tensors[name].shape) if name in tensors else "none" for tensors in (weights, own)]
+        if shapes[0] != shapes[1]:
+            raise CheckpointError(
+                f"{path} does not fit the run: its weights {name} are {shapes[0]}, the run's [model] settings make "
+                f"{shapes[1]}; give a checkpoint of the same run"
+            )
+    model.load_state_dict(dict(weights))
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """A name that changes with any byte of the state or the tensors."""
+    return checksum_of(json.dumps([checkpoint.state, checkpoint.files], sort_keys=True).encode())

@@ -1,0 +1,144 @@
+"""Predictions for nodes that training never saw, without a pass over the graph.
+
+A new node is a query only: nobody hears it. It attends to every layer's stored summary, and hears its neighbors, and
+whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nfdist.attention.attend import attend_to
+from nfdist.evaluate.loading import TrainedModel
+from nfdist.evaluate.neighbors import InEdges, mapped_in_edges
+from nfdist.evaluate.newcomers import Newcomers, distinct
+from nfdist.evaluate.states import States
+from nfdist.model.layers import settle
+from nfdist.store.hops import Hops
+from nfdist.store.ranges import joined
+from nfdist.store.store import Store
+
+NODES_AT_ONCE = 1 << 10
+
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """Whom new nodes hear in one hop: sources[indptr[r] : indptr[r + 1]] by a weight each, and themselves by `own`.
+
+    `totals` [n] are the sums of these weights.
+    """
+
+    indptr: Tensor
+    sources: Tensor
+    weights: Tensor
+    own: Tensor
+    totals: Tensor
+
+    @staticmethod
+    def weighted(pairs: Pairs, sent: Tensor, received: Tensor, own: Tensor) -> "Hearing":
+        """Weights that are what a source sends, [pairs], times what a new node receives, [n]."""
+        indptr, sources = map(torch.from_numpy, pairs)
+        rows = torch.arange(len(own)).repeat_interleave(indptr.diff())
+        weights = sent * received[rows]
+        own = own * received
+        return Hearing(indptr, sources, weights, own, own.index_add(0, rows, weights))
+
+    def sums(self, states: Tensor, hidden: Tensor) -> Tensor:
+        """What new nodes get, [n, c], from states [nodes, c] of the graph and from their own."""
+        heard = F.embedding_bag(
+            self.sources, states, self.indptr, mode="sum", include_last_offset=True, per_sample_weights=self.weights
+        )
+        return heard.addcmul_(self.own[:, None], hidden)
+
+
+class Predictor:
+    """A model, its states and the graph they belong to, ready for any number of new nodes."""
+
+    def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:
+        self._model, self._states, self._store = trained.model, states, store
+        order = trained.model.relation.order
+        hops = Hops.open(store, max(order - 1, 0))
+        kept = [store, *hops._higher][: max(order - 1, 0)]
+        everyone = range(store.num_nodes)
+        self._in_edges = [mapped_in_edges(hop.in_edges, store.parts, everyone) for hop in kept]
+        like = trained.model.input.weight
+        self._kernels = [
+            trained.model.evaluation_kernel(trained.seed, index + 1, like)
+            for index in range(trained.model.model.layers)
+        ]
+
+    @torch.no_grad()
+    def logits(self, newcomers: Newcomers) -> Tensor:
+        """Logits [n, outputs] of new nodes, each as if it were the only one."""
+        starts = range(0, len(newcomers), NODES_AT_ONCE)
+        parts = [self._predicted(newcomers.rows(slice(start, start + NODES_AT_ONCE))) for start in starts]
+        return torch.cat(parts) if parts else self._model.output.bias.new_empty(0, self._model.output.out_features)
+
+    def _predicted(self, newcomers: Newcomers) -> Tensor:
+        model, hearings = self._model, self._hearings(newcomers)
+        hidden = settle([model.embed(newcomers.features.to(model.input.weight.dtype))], model.finish(0))
+        logits = model.logits(hidden, 0)
+        for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
+            layer = model.layer(index)
+            added = [attend_to(layer.query_map(kernel)(hidden), layer.heard(summary), kernel).outputs]
+            for hearing, weight, offset in zip(hearings, *layer.relation_maps(), strict=True):
+                sums = hearing.sums(self._states.hidden[index - 1], hidden)
+                added.append(torch.addmm(torch.outer(hearing.totals, offset), sums, weight.t()))
+            if layer.residual:
+                added.append(hidden)
+            hidden = settle(added, model.finish(index))
+            logits = model.logits(hidden, index, logits)
+        assert logits is not None
+        return logits
+
+    def _hearings(self, newcomers: Newcomers) -> list[Hearing]:
+        """Whom new nodes hear, a hop at a time."""
+        if not self._model.relation.order:
+            return []
+        neighbors = _without(newcomers.node_ids, (newcomers.indptr, newcomers.neighbors))
+        reached = [neighbors, *(self._extended(neighbors, in_edges) for in_edges in self._in_edges)]
+        known = torch.from_numpy(newcomers.node_ids)
+        return [self._weighted(hop, _without(newcomers.node_ids, pairs), known) for hop, pairs in enumerate(reached)]
+
+    def _extended(self, neighbors: Pairs, in_edges: Sequence[InEdges]) -> Pairs:
+        """Who reaches a new node by way of its neighbors, these included; in-edges are those of the hop before."""
+        indptr, through = neighbors
+        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        all_rows, all_sources = [rows], [through]
+        for part in in_edges:
+            inside = (through >= part.first) & (through < part.stop)
+            places = through[inside] - part.first
+            starts = part.indptr.numpy()[places].astype(np.int64)
+            counts = part.indptr.numpy()[places + 1] - starts
+            all_rows.append(np.repeat(rows[inside], counts))
+            all_sources.append(part.sources.numpy()[joined(starts, counts)])
+        return distinct(np.concatenate(all_rows), np.concatenate(all_sources), len(indptr) - 1, self._store.num_nodes)
+
+    def _weighted(self, hop: int, pairs: Pairs, known: Tensor) -> Hearing:
+        """Weights 1 / sqrt(d_in d_out). A new node has a loop, and other edges that run both ways, or only to it."""
+        ones = torch.ones(len(known), dtype=self._model.input.weight.dtype)
+        sources = torch.from_numpy(pairs[1])
+        if self._states.roots is None:
+            return Hearing.weighted(pairs, ones.new_ones(len(sources)), ones, ones)
+        roots = self._states.roots[:, hop]
+        received = (torch.from_numpy(np.diff(pairs[0])) + 1).to(ones.dtype).rsqrt()
+        own = received
+        if self._store.manifest.directed:
+            own = torch.where(known >= 0, roots[known.clamp(min=0)], ones)
+        return Hearing.weighted(pairs, roots[sources], received, own)
+
+
+def _without(node_ids: NDArray[np.int64], pairs: Pairs) -> Pairs:
+    """Pairs without those of a row and the node it stands for itself."""
+    indptr, sources = pairs
+    rows = np.repeat(np.arange(len(node_ids)), np.diff(indptr))
+    kept = sources != node_ids[rows]
+    return np.concatenate([[0], np.cumsum(kept)])[indptr], sources[kept]

@@ -1,0 +1,158 @@
+"""nfdist evaluate scores a run, writes what it says it writes, and refuses in one line what does not fit together."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import nfdist
+from nfdist.runs.run import Run
+from nfdist.store.store import Store
+from tests.cli.runs import copied, mistake, outcome, train_run
+from tests.runs.building import flip
+from tests.train.building import build_partition
+from tests.train.launching import finish, started, torchrun
+
+KEYS = {"metric", "train", "valid", "test", "seconds", "peak_memory_bytes", "peak_private_bytes", "world_size", "parts"}
+WRITTEN = ("predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet", "states")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_run(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return copied(trained, tmp_path)
+
+
+def holdings(run: Path) -> list[str]:
+    return sorted(entry.name for entry in run.iterdir())
+
+
+def test_it_scores_and_writes_predictions_embeddings_and_states(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(holdings(run))
+    facts = outcome(capsys, "evaluate", run)
+    assert facts.keys() >= KEYS | {"per_class", "epoch", "step", "seed"}
+    assert (facts["world_size"], facts["parts"], facts["nodes"]) == (1, 3, 245)
+    assert set(holdings(run)) - before == {"predictions.parquet", "embeddings.parquet", "states"}
+    table = pq.read_table(run / "predictions.parquet").to_pydict()
+    pairs = zip(table["label"], table["true_label"], table["split"], strict=True)
+    right = [label == truth for label, truth, split in pairs if split == "test" and truth is not None]
+    assert facts["test"] == pytest.approx(sum(right) / len(right))
+    assert len(facts["per_class"]["test"]) == 47
+    store = Store.open(Run.open(run).config.data.partition)
+    embeddings = pq.read_table(run / "embeddings.parquet").to_pydict()
+    assert embeddings["id"] == table["id"] == store.original_ids(torch.arange(245)).tolist()
+    assert {len(row) for row in embeddings["embedding"]} == {8}
+
+
+def test_it_only_scores_when_asked_to(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = holdings(run)
+    scores = outcome(capsys, "evaluate", run, "--no-outputs", "--no-states", "--memory", "40GiB")
+    assert holdings(run) == before
+    assert scores["test"] == outcome(capsys, "evaluate", run, "--no-states")["test"]
+
+
+def test_it_writes_learned_links(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = run / "chosen.txt"
+    chosen.write_text("7\n 200\n\n")
+    outcome(capsys, "evaluate", run, "--edges", "--top-neighbors", chosen, "--count", 4, "--top-k", 2)
+    store = Store.open(Run.open(run).config.data.partition)
+    assert pq.read_metadata(run / "edges.parquet").num_rows == store.num_edges
+    table = pq.read_table(run / "neighbors.parquet").to_pydict()
+    assert (table["id"], table["layer"]) == ([7, 7, 200, 200], [1, 2, 1, 2])
+    assert {len(row) for row in table["neighbors"]} == {4}
+    assert {len(row) for row in pq.read_table(run / "predictions.parquet").to_pydict()["top_labels"]} == {2}
+    by_ids = pq.read_table(run / "neighbors.parquet")
+    outcome(capsys, "evaluate", run, "--no-outputs", "--no-states", "--top-neighbors", "7,200", "--count", 4)
+    assert pq.read_table(run / "neighbors.parquet") == by_ids
+
+
+@pytest.mark.timeout(200)
+def test_two_ranks_write_what_one_writes(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("evaluate", run, "--edges", "--top-neighbors", "7,200")
+    alone = outcome(capsys, *words)
+    tables = [pq.read_table(run / name).to_pydict() for name in WRITTEN[:-1]]
+    facts = json.loads(finish(torchrun(*words, "--json"), tmp_path / "log").splitlines()[-1])
+    assert facts["world_size"] == 2
+    assert facts["test"] == pytest.approx(alone["test"], abs=1e-6)
+    for name, before in zip(WRITTEN, tables, strict=False):
+        table = pq.read_table(run / name).to_pydict()
+        assert table.keys() == before.keys()
+        for key in ("id", "source", "target", "split", "true_label", "layer"):
+            assert table.get(key) == before.get(key), name
+
+
+def test_mistakes_are_one_line_and_leave_nothing_behind(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = holdings(run)
+    checkpoint = next(iter(Run.open(run).checkpoint_paths(0).values()))
+    other = build_partition(tmp_path / "other", parts=2)
+    capsys.readouterr()
+    for words, pattern in (
+        (["--partition", other], "trained on another graph than .*other holds: give the partition"),
+        (["--partition", tmp_path / "none"], "none is not a directory"),
+        (["--memory", "1MiB"], "a memory limit of 1MiB is too low.*give at least"),
+        (["--memory", "much"], "--memory must be a size such as 4GiB"),
+        (["--checkpoint", tmp_path], "holds no state.json"),
+        (["--top-k", "0"], "--top-k must be at least 1, got 0"),
+        (["--top-neighbors", "7,99999"], "no node is called 99999"),
+        (["--top-neighbors", "7,x"], "ids of .* are integers"),
+        (["--top-neighbors", "", "--count", "0"], "--count must be at least 1, got 0"),
+        (["--follow", "--edges"], "--follow only scores"),
+        (["--follow", "--poll-seconds", "0"], "--poll-seconds must be positive"),
+    ):
+        assert re.search(pattern, mistake(capsys, "evaluate", run, *words)), words
+        assert holdings(run) == before
+    assert "holds no run.json" in mistake(capsys, "evaluate", tmp_path)
+    flip(checkpoint / "weights.safetensors", -1)
+    assert "weights.safetensors was altered" in mistake(capsys, "evaluate", run, "--checkpoint", checkpoint)
+    shutil.rmtree(run / "checkpoints")
+    assert "holds no checkpoint yet" in mistake(capsys, "evaluate", run)
+    assert holdings(run) == sorted(set(before) - {"checkpoints"})
+
+
+def test_a_finished_run_is_followed_to_its_end(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "metrics.jsonl").read_bytes()
+    assert outcome(capsys, "evaluate", run, "--follow", "--until-done") == {"evaluated": 2}
+    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert [(line["kind"], line["step"], line["epoch"]) for line in lines] == [
+        ("evaluation", 8, 1),
+        ("evaluation", 10, 2),
+    ]
+    best = max(lines, key=lambda line: line["valid"])
+    assert Run.open(run).best_of(0) == {
+        name: best[name] for name in ("step", "seed", "epoch", "train", "valid", "test")
+    }
+    assert outcome(capsys, "evaluate", run, "--no-outputs", "--no-states")["valid"] == best["valid"]
+    assert outcome(capsys, "evaluate", run, "--follow", "--until-done") == {"evaluated": 0}
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.timeout(200)
+def test_following_ends_cleanly_on_a_signal_under_torchrun(run: Path, tmp_path: Path) -> None:
+    (run / "result.json").unlink()
+    lines = run / "evaluations.jsonl"
+    with started(torchrun("evaluate", run, "--follow", "--until-done", "--poll-seconds", 600), tmp_path / "log") as job:
+        job.wait_until(lambda: lines.exists() and lines.read_text().count("\n") == 2)
+        for worker in job.workers().values():
+            worker.terminate()
+        assert job.wait() == 0
+    assert "2 checkpoints evaluated" in job.output
+    assert "Traceback" not in job.output
+
+
+def test_a_model_is_loaded_by_the_public_api(run: Path) -> None:
+    loaded = nfdist.load_model(run)
+    assert not loaded.model.training
+    assert (loaded.seed, loaded.epoch) == (0, 2)
+    assert loaded.config == nfdist.Run.open(run).config
+    first = next(iter(Run.open(run).checkpoint_paths(0).values()))
+    assert nfdist.load_model(str(run), str(first)).step == 8

@@ -1,0 +1,128 @@
+"""nfdist predict labels new nodes in the way evaluation labels old ones, and refuses what it cannot use in one line."""
+
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nfdist.cli.main import main
+from nfdist.runs.run import Run
+from nfdist.store.store import Store
+from tests.cli.runs import copied, mistake, outcome, train_run
+from tests.runs.building import flip
+
+FEATURES = 100
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = train_run(tmp_path_factory.mktemp("evaluated"))
+    assert main(["evaluate", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    capsys.readouterr()
+    return copied(evaluated, tmp_path)
+
+
+def new_nodes(path: Path, **columns: Any) -> Path:
+    """Three new nodes, with other columns if given; None leaves a column away."""
+    usual = {"id": ["a", "b", "b"], "features": [[0.5] * FEATURES] * 3, "neighbors": [[3, 4], None, [4, 4, 200]]}
+    table = {name: values for name, values in {**usual, **columns}.items() if values is not None}
+    pq.write_table(pa.table(table), path)
+    return path
+
+
+def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store.open(Run.open(run).config.data.partition)
+    everyone = torch.arange(store.num_nodes)
+    graph = store.induced(everyone)
+    ends = graph.indptr.tolist()
+    rows = [graph.sources[start:stop].long() for start, stop in pairwise(ends)]
+    file = new_nodes(
+        tmp_path / "new.parquet",
+        id=store.original_ids(everyone),
+        features=store.take(everyone).tolist(),
+        neighbors=[store.original_ids(row).tolist() for row in rows],
+    )
+    facts = outcome(capsys, "predict", run, file, "--out", tmp_path / "out.parquet")
+    assert (facts["nodes"], facts["known_nodes"], facts["neighbors"]) == (245, 245, graph.num_edges)
+    assert facts["load_seconds"] > 0
+    assert facts["predict_seconds"] > 0
+    mine, wanted = (pq.read_table(path).to_pydict() for path in (tmp_path / "out.parquet", run / "predictions.parquet"))
+    assert mine["id"] == wanted["id"]
+    assert mine["label"] == wanted["label"]
+    assert torch.allclose(torch.tensor(mine["top_probabilities"]), torch.tensor(wanted["top_probabilities"]), rtol=1e-4)
+
+
+def test_features_may_be_a_column_each(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = torch.randn(3, FEATURES, generator=torch.Generator().manual_seed(0))
+    listed = new_nodes(tmp_path / "listed.parquet", features=values.tolist())
+    columns = {f"x{number}": values[:, number].tolist() for number in range(FEATURES)}
+    spread = new_nodes(tmp_path / "spread.parquet", features=None, comment=["p", "q", "r"], **columns)
+    tables = []
+    for file in (listed, spread):
+        outcome(capsys, "predict", run, file, "--out", tmp_path / "out.parquet", "--top-k", 2)
+        tables.append(pq.read_table(tmp_path / "out.parquet"))
+    assert tables[0] == tables[1]
+    assert tables[0].column("id").to_pylist() == ["a", "b", "b"]
+    assert tables[0].column_names == ["id", "label", "probability", "top_labels", "top_probabilities"]
+    assert {len(row) for row in tables[0].column("top_labels").to_pylist()} == {2}
+
+
+def test_bad_input_is_one_line_and_writes_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, broken = [[0.5] * FEATURES, [0.5] * 99, [0.5] * FEATURES], [[0.5] * 99 + [float("nan")]] * 3
+    for columns, pattern in (
+        ({"neighbors": [[3], [4, 9999], []]}, "no node is called 9999 in .*: name nodes of the graph only"),
+        ({"neighbors": [["x"], [], []]}, "original ids of .* are integers"),
+        ({"neighbors": [3, 4, 5]}, "neighbors of .* must be lists of original ids, got int64"),
+        ({"neighbors": [[3, None], [], []]}, "1 empty entries"),
+        ({"features": short}, "must have 100 features a node, as the graph has, node 'b' has 99"),
+        ({"features": broken}, "features of node 'a' in .* are missing, NaN or infinite"),
+        ({"features": ["x", "y", "z"]}, "features of .* must be lists of numbers, got string"),
+        ({"features": None}, "besides id it has 0 columns of numbers"),
+        ({"id": None}, "has no column id, only features, neighbors"),
+        ({"id": ["a", None, "c"]}, "1 rows without an id"),
+    ):
+        file = new_nodes(tmp_path / "new.parquet", **columns)
+        assert re.search(pattern, mistake(capsys, "predict", run, file, "--out", tmp_path / "out.parquet")), columns
+    (tmp_path / "text.parquet").write_text("id\n1\n")
+    for name, pattern in (("text.parquet", "cannot be read as Parquet"), ("nowhere.parquet", "cannot be read")):
+        text = mistake(capsys, "predict", run, tmp_path / name, "--out", tmp_path / "out.parquet")
+        assert re.search(pattern, text)
+    file = new_nodes(tmp_path / "new.parquet")
+    assert "--top-k" in mistake(capsys, "predict", run, file, "--out", tmp_path / "out.parquet", "--top-k", 0)
+    assert "cannot be written" in mistake(capsys, "predict", run, file, "--out", tmp_path / "none" / "out.parquet")
+    assert not list(tmp_path.glob("*out.parquet*"))
+
+
+def test_stale_or_altered_states_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("predict", run, new_nodes(tmp_path / "new.parquet"), "--out", tmp_path / "out.parquet")
+    first = next(iter(Run.open(run).checkpoint_paths(0).values()))
+    assert "was made from seed 0, step 10, the model is that of seed 0, step 8" in mistake(
+        capsys, *words, "--checkpoint", first
+    )
+    with (run / "states" / "hidden-1.npy").open("ab") as file:
+        file.write(b"more")
+    assert re.search("states was altered.*nfdist evaluate .* makes them anew", mistake(capsys, *words))
+    outcome(capsys, "evaluate", run, "--no-outputs")
+    flip(run / "states" / "summary" / "summaries.safetensors", -1)
+    assert "states was altered" in mistake(capsys, *words)
+    shutil.rmtree(run / "states")
+    assert "holds no states, which predictions need: nfdist evaluate" in mistake(capsys, *words)
+    outcome(capsys, "evaluate", run, "--no-outputs", "--no-states")
+    assert "holds no states" in mistake(capsys, *words)
+    outcome(capsys, "evaluate", run, "--no-outputs", "--checkpoint", first)
+    assert outcome(capsys, *words, "--checkpoint", first)["nodes"] == 3
