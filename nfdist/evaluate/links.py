@@ -16,7 +16,6 @@ from torch import Tensor
 from nfdist.attention.attend import attend_to
 from nfdist.attention.edges import edge_key_logs, edge_log_weights
 from nfdist.collectives import gather, together, total
-from nfdist.errors import ConfigError
 from nfdist.evaluate.delivery import Columns, deliver_table, write_table
 from nfdist.evaluate.full import LayerInput
 from nfdist.evaluate.neighbors import InEdges
@@ -79,8 +78,7 @@ class EdgeWeights:
         deliver_table(path, self._world, turns, self._columns)
 
     def _begin(self, heard: LayerInput) -> None:
-        if not heard.neighborhood.hops:
-            raise ConfigError("relation.order is 0, so the model knows of no edges: leave --edges away")
+        assert heard.neighborhood.hops, "without relations no edges are known"
         self._segments = list(heard.neighborhood.hops[0].segments)
         num_edges = sum(segment.num_edges for segment in self._segments)
         self._weights, self._node_ids = together(
