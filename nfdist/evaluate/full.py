@@ -15,11 +15,11 @@ from torch import Tensor
 from nfdist.attention.kernel import Kernel
 from nfdist.attention.share import share
 from nfdist.attention.summary import KeySummary
-from nfdist.collectives import gather
+from nfdist.collectives import gather, together
 from nfdist.config import RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.evaluate.memory import Budget
-from nfdist.evaluate.neighborhood import Neighborhood, together
+from nfdist.evaluate.neighborhood import Neighborhood
 from nfdist.evaluate.space import Space
 from nfdist.evaluate.sweep import Embedding, Hearing, Sweep
 from nfdist.evaluate.workers import in_workers, keep_freed_memory, num_workers

@@ -1,15 +1,13 @@
 """Neighborhood: all that evaluation needs to know of the graph around this rank's nodes, worked out once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from nfdist.collectives import fail_together
+from nfdist.collectives import together
 from nfdist.config import RelationConfig
-from nfdist.errors import NfdistError
 from nfdist.evaluate.border import Border
 from nfdist.evaluate.neighbors import (
     Hop,
@@ -27,19 +25,6 @@ from nfdist.store.store import Store
 from nfdist.world import World
 
 ROWS_AT_ONCE = 1 << 16
-
-Result = TypeVar("Result")
-
-
-def together(world: World, work: Callable[[], Result]) -> Result:
-    """The result of something that may fail here, and then fails on every rank. Every rank must call this."""
-    results, mistake = [], None
-    try:
-        results.append(work())
-    except NfdistError as error:
-        mistake = error
-    fail_together(world, mistake)
-    return results[0]
 
 
 class Neighborhood:

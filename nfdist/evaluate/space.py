@@ -47,15 +47,15 @@ class Space:
             self._left += size
 
     def _file(self, size: int) -> mmap.mmap:
-        if _is_memory(self._folder):
-            raise ConfigError(f"{self._folder} is kept in memory, which is limited: set TMPDIR to a folder on a disk")
         need = f"evaluation needs {size / 2**20:,.0f} MiB more; "
-        with (
-            disk_errors_as(ConfigError, self._folder / "scratch", need),
-            tempfile.TemporaryFile(dir=self._folder) as file,
-        ):
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk would be a bus error later
-            return mmap.mmap(file.fileno(), size)
+        with disk_errors_as(ConfigError, self._folder / "scratch", need):
+            if _is_memory(self._folder):
+                raise ConfigError(
+                    f"{self._folder} is kept in memory, which is limited: set TMPDIR to a folder on a disk"
+                )
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk would be a bus error later
+                return mmap.mmap(file.fileno(), size)
 
 
 def _is_memory(folder: Path) -> bool:

@@ -20,11 +20,16 @@ KINDS = ("directed", "undirected", "sparse", "no edges")
 
 
 def write_graph(directory: Path, kind: str, num_parts: int, assignment: object = None) -> Path:
-    """60 nodes, of which the last ten are isolated; a directed graph lists edges twice and has some self-loops."""
+    """60 nodes, of which the last five are isolated and five before them hear only the first.
+
+    A directed graph lists some edges twice and has some self-loops.
+    """
     graph = build_graph(
         num_edges=0 if kind == "no edges" else 300, features="sparse" if kind == "sparse" else "float32"
     )
     sources, targets = (np.concatenate([ends, ends[:50]]) for ends in (graph.sources, graph.targets))
+    if kind != "no edges":
+        sources, targets = np.append(sources, np.zeros(5, int)), np.append(targets, np.arange(50, 55))
     if kind == "undirected":
         pairs = np.unique(np.stack([np.append(sources, targets), np.append(targets, sources)]), axis=1)
         sources, targets = pairs
