@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.memory import MemoryWatch
 from nfdist.evaluate.neighbors import Hop, InEdges
-from nfdist.evaluate.workers import in_workers
+from nfdist.evaluate.workers import Workers
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.relation import Relation
@@ -82,7 +83,7 @@ class Products:
     def __init__(self, model: NodeFormer, graph: FullGraph) -> None:
         self._hop = Hop(graph._neighborhood.hops[0].segments)
         self._states = graph._room[0]
-        self._chunks = graph._chunks(model)
+        self._chunks = graph._chunks(model, torch.get_num_threads())
         self._rows = max(rows.stop - rows.start for rows in self._chunks)
         self._buffers = threading.local()
         self._features = torch.rand(self._rows, model.input.in_features)
@@ -90,11 +91,11 @@ class Products:
         self._weights = {(left, right): torch.rand(left, right) for left in widths for right in widths}
 
     def run(self) -> None:
-        for state in range(LAYERS + 1):
-            for _ in in_workers(lambda rows, state=state: self._make(rows, state), self._chunks):
-                pass
+        with Workers() as workers:
+            for state in range(LAYERS + 1):
+                list(workers.map(partial(self._make, state), self._chunks))
 
-    def _make(self, rows: slice, state: int) -> None:
+    def _make(self, state: int, rows: slice) -> None:
         hidden = self._states[rows]
         if state == 0:
             self._product(self._features[: len(hidden)], CHANNELS)
@@ -225,12 +226,17 @@ def by_order(store: Store, pairs: int) -> dict[str, float]:
     graph.evaluate(model, 0)
     hop = Hop(graph._neighborhood.hops[0].segments)
     sides = {"metis": hop, "random": in_random_order(hop, store.num_nodes)}
-    states, chunks = graph._room[0], graph._chunks(model)
+    states, chunks = graph._room[0], graph._chunks(model, torch.get_num_threads())
+
+    def sum_all(side: Hop, workers: Workers) -> None:
+        for _ in workers.map(lambda rows: side.sums(rows, states).shape, chunks):
+            pass
+
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(pairs + 1):
         for name, side in sides.items():
-            work = in_workers(lambda rows, side=side: side.sums(rows, states).shape, chunks)
-            times[name].append(seconds(lambda work=work: list(work)))
+            with Workers() as workers:
+                times[name].append(seconds(lambda side=side, workers=workers: sum_all(side, workers)))
     return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 

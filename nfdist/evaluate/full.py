@@ -22,7 +22,7 @@ from nfdist.evaluate.memory import Budget
 from nfdist.evaluate.neighborhood import Neighborhood
 from nfdist.evaluate.space import Space
 from nfdist.evaluate.sweep import Embedding, Hearing, Sweep
-from nfdist.evaluate.workers import in_workers, keep_freed_memory, num_workers
+from nfdist.evaluate.workers import Workers, keep_freed_memory
 from nfdist.log import Progress
 from nfdist.model.attention import AttentionLayer
 from nfdist.model.nodeformer import NodeFormer
@@ -114,38 +114,50 @@ class FullGraph:
         """
         keep_freed_memory()
         states, spare, logits = together(self._world, lambda: self._room_for(model))
-        make: Callable[[slice], Tensor] = Embedding(model, self._store, self.nodes)
-        summaries = []
-        for index in range(model.model.layers):
-            kernel = model.evaluation_kernel(seed, index + 1, states)
-            summary = self._swept(Sweep(model, index, make, self._neighborhood, states, logits, kernel), progress)
-            assert summary is not None
-            summaries.append(share(summary, self._world))
-            self._neighborhood.border.fetch(states)
-            layer = model.layer(index + 1)
-            for listen in listeners:
-                listen(LayerInput(index + 1, layer, kernel, summaries[-1], self._neighborhood, states))
-            make = Hearing(model, index + 1, kernel, summaries[-1], self._neighborhood, states)
-            states, spare = spare, states
-        self._swept(Sweep(model, model.model.layers, make, self._neighborhood, states, logits, None), progress)
+        kernel: Kernel | None = None
+        summaries: list[KeySummary] = []
+        for index in range(model.model.layers + 1):
+            with Workers() as workers:
+                make = self._maker(model, index, kernel, summaries, spare)
+                kernel = model.evaluation_kernel(seed, index + 1, states) if index < model.model.layers else None
+                sweep = Sweep(model, index, make, self._neighborhood, states, logits, kernel)
+                summary = self._swept(sweep, workers, progress)
+            if kernel is not None and summary is not None:
+                summaries.append(share(summary, self._world))
+                self._neighborhood.border.fetch(states)
+                for listen in listeners:
+                    layer = model.layer(index + 1)
+                    listen(LayerInput(index + 1, layer, kernel, summaries[-1], self._neighborhood, states))
+                states, spare = spare, states
         return Evaluation(self.nodes, logits, states[: len(self.nodes)], tuple(summaries))
 
-    def _swept(self, sweep: Sweep, progress: Progress | None) -> KeySummary | None:
+    def _maker(
+        self, model: NodeFormer, index: int, kernel: Kernel | None, summaries: Sequence[KeySummary], states: Tensor
+    ) -> Callable[[slice], Tensor]:
+        """What makes rows of state `index`: the features of nodes, or a layer that hears the states before."""
+        if kernel is None:
+            return Embedding(model, self._store, self.nodes)
+        return Hearing(model, index, kernel, summaries[-1], self._neighborhood, states)
+
+    def _swept(self, sweep: Sweep, workers: Workers, progress: Progress | None) -> KeySummary | None:
         """Sweep over all rows, and merge the summaries of the chunks in their order."""
-        chunks = self._chunks(sweep.model)
+        chunks = self._chunks(sweep.model, workers.count)
         summary = sweep.summarized(sweep.states[:0])
-        for rows, part in zip(chunks, in_workers(sweep, chunks), strict=True):
+        for rows, part in zip(chunks, workers.map(sweep, chunks), strict=True):
             summary = part if summary is None or part is None else summary.merge(part)
             if progress is not None:
                 progress.advance(rows.stop - rows.start)
         return summary
 
-    def _chunks(self, model: NodeFormer) -> list[slice]:
-        """Rows small enough for caches and memory, and some for every worker."""
-        size, workers = len(self.nodes), num_workers()
+    def _chunks(self, model: NodeFormer, workers: int) -> list[slice]:
+        """Rows small enough for caches and memory, and some for every worker unless there are few."""
+        size = len(self.nodes)
         row_bytes = workers * self._dtype.itemsize * _row_elements(model)
-        rows = max(1, min(ROWS_AT_ONCE, self._budget.work_bytes // row_bytes, -(-size // workers)))
-        return [slice(start, min(start + rows, size)) for start in range(0, size, rows)]
+        count = -(-size // max(1, min(ROWS_AT_ONCE, self._budget.work_bytes // row_bytes)))
+        if size > ROWS_AT_ONCE // 2:
+            count = -(-count // workers) * workers
+        rows = -(-size // max(1, count))
+        return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
 
     def _room_for(self, model: NodeFormer) -> list[Tensor]:
         """Two states of all rows and the logits; later evaluations of models of the same width use them again."""

@@ -19,7 +19,7 @@ from nfdist.evaluate.neighbors import (
     renumbered,
 )
 from nfdist.evaluate.space import Space
-from nfdist.evaluate.workers import in_workers
+from nfdist.evaluate.workers import Workers
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
@@ -140,8 +140,9 @@ class Neighborhood:
             self.totals[rows, index] = hop.sums(rows, roots[:, None])[:, 0]
 
         size = len(self._nodes)
-        for _ in in_workers(fill, [slice(row, min(row + ROWS_AT_ONCE, size)) for row in range(0, size, ROWS_AT_ONCE)]):
-            pass
+        chunks = [slice(start, min(start + ROWS_AT_ONCE, size)) for start in range(0, size, ROWS_AT_ONCE)]
+        with Workers() as workers:
+            list(workers.map(fill, chunks))
 
     def _in_degrees(self, hop: Hop) -> Tensor:
         degrees = self._space.tensor((len(self._nodes),), self._dtype)

@@ -4,7 +4,7 @@ Torch's own threads wait for each other after every operation: on chunks that fi
 time, and many times the work itself when other processes want the cores too.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,9 +16,28 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def num_workers() -> int:
-    """How many chunks are worked on at a time."""
-    return min(torch.get_num_threads(), MOST_WORKERS)
+class Workers:
+    """`count` workers for the length of a block, in which torch has only as many threads as help one of them."""
+
+    def __init__(self) -> None:
+        self._threads = torch.get_num_threads()
+        self.count = min(self._threads, MOST_WORKERS)
+        self._pool = ThreadPoolExecutor(self.count, "nfdist evaluation")
+
+    def __enter__(self) -> "Workers":
+        torch.set_num_threads(self._threads // self.count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(self._threads)
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """The results in the order of the items, not recorded for differentiation."""
+        unrecorded = torch.no_grad()(work)  # recording is a setting of each thread
+        if min(self.count, len(items)) == 1:
+            return map(unrecorded, items)
+        return self._pool.map(unrecorded, items)
 
 
 def keep_freed_memory() -> None:
@@ -27,22 +46,3 @@ def keep_freed_memory() -> None:
     It raises its own threshold to the largest block that it has seen returned.
     """
     torch.empty(31 << 20, dtype=torch.uint8)
-
-
-def in_workers(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results in the order of the items, not recorded for differentiation; take them all.
-
-    Threads that torch may use beyond the workers help these.
-    """
-    workers, threads = num_workers(), torch.get_num_threads()
-    unrecorded = torch.no_grad()(work)  # recording is a setting of each thread
-    if workers == 1:
-        yield from map(unrecorded, items)
-        return
-    torch.set_num_threads(threads // workers)
-    pool = ThreadPoolExecutor(workers, "nfdist evaluation")
-    try:
-        yield from pool.map(unrecorded, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)

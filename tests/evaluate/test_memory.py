@@ -10,7 +10,7 @@ import torch
 
 from nfdist.errors import ConfigError
 from nfdist.evaluate.memory import Budget, MemoryWatch, format_bytes, parse_bytes
-from nfdist.evaluate.workers import in_workers
+from nfdist.evaluate.workers import Workers
 from nfdist.memory import private_bytes
 
 
@@ -71,7 +71,8 @@ def test_workers_answer_in_order_and_have_one_thread_each() -> None:
         time.sleep(0.002 * (item % 3))
         return item, torch.is_grad_enabled(), torch.get_num_threads()
 
-    assert list(in_workers(work, range(20))) == [(item, False, 1) for item in range(20)]
+    with Workers() as workers:
+        assert list(workers.map(work, range(20))) == [(item, False, 1) for item in range(20)]
     assert len(seen) == 4
     assert torch.get_num_threads() == 4
 
@@ -86,7 +87,7 @@ def test_a_failing_worker_stops_the_others_and_leaves_torch_as_it_was() -> None:
             raise ValueError("item 2")
         done.append(item)
 
-    with pytest.raises(ValueError, match="item 2"):
-        list(in_workers(work, range(500)))
+    with pytest.raises(ValueError, match="item 2"), Workers() as workers:
+        list(workers.map(work, range(500)))
     assert len(done) < 50
     assert torch.get_num_threads() == 4
