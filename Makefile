@@ -3,8 +3,6 @@ SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11)
 PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-# As the nfdist command has it: threads that sleep between parallel sections leave the cores to others.
-export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate clean
 
