@@ -6,6 +6,8 @@ from typing import Any
 
 from nfdist.errors import ConfigError
 
+BASELINES = ("mlp", "gcn", "sgc", "gat", "mixhop", "jknet", "dropedge", "idgl")
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -21,7 +23,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """[model]: the stack. `channels` is the width of the hidden state and of each head."""
+    """[model]: the stack. `channels` is the width of the hidden state and of each head.
+
+    `edge_dropout` is the share of edges that DropEdge leaves out of a step. IDGL learns a graph from similarities above
+    `similarity_threshold`, to all nodes or so many `anchors`, again in up to `refinements` rounds, and mixes it with
+    the input graph, whose share is `graph_share`.
+    """
 
     name: str = "nodeformer"
     layers: int = 2
@@ -33,15 +40,37 @@ class ModelConfig:
     norm: str = "layer"
     activation: str = "none"
     jumping_knowledge: bool = False
+    edge_dropout: float = 0.0
+    anchors: int = 0
+    refinements: int = 10
+    graph_share: float = 0.8
+    similarity_threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        _one_of("model.name", self.name, "nodeformer")
+        _one_of("model.name", self.name, "nodeformer", *BASELINES)
         for key in ("layers", "channels", "heads", "random_features"):
             _at_least(f"model.{key}", getattr(self, key), 1)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout must be at least 0 and below 1, got {self.dropout}")
+        if not 0 <= self.edge_dropout < 1 or (self.edge_dropout > 0) != (self.name == "dropedge"):
+            raise ConfigError(
+                f"model.edge_dropout must be between 0 and 1 for dropedge and 0 for any other model, got "
+                f"{self.edge_dropout} for {self.name}"
+            )
         _one_of("model.norm", self.norm, "layer", "none")
         _one_of("model.activation", self.activation, "elu", "none")
+        self._check_learned_graph()
+
+    def _check_learned_graph(self) -> None:
+        for key in ("anchors", "refinements"):
+            _at_least(f"model.{key}", getattr(self, key), 0)
+        for key in ("graph_share", "similarity_threshold"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(f"model.{key} must be between 0 and 1, got {getattr(self, key)}")
+        if self.anchors and self.name != "idgl":
+            raise ConfigError(f"model.anchors = {self.anchors} is for idgl: set it to 0 for {self.name}")
+        if self.name == "idgl" and self.layers != 2:
+            raise ConfigError(f"model.layers must be 2 for idgl, got {self.layers}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +105,7 @@ class AttentionConfig:
 class RelationConfig:
     """[relation]: the bias towards the input graph, over paths of up to `order` steps; order 0 ignores the graph.
 
+    With gate "none" there is no bias, and only the edge loss knows of the graph.
     `scope` is whose edges count: those inside each rank's batch, or those among the batches of all ranks.
     """
 
@@ -86,7 +116,7 @@ class RelationConfig:
 
     def __post_init__(self) -> None:
         _at_least("relation.order", self.order, 0)
-        _one_of("relation.gate", self.gate, "sigmoid", "identity")
+        _one_of("relation.gate", self.gate, "sigmoid", "identity", "none")
         _one_of("relation.scope", self.scope, "rank", "world")
 
 
@@ -102,6 +132,7 @@ class TrainConfig:
     batch_nodes: int = 0
     batch_from: str = "all"
     sampling: str = "uniform"
+    walk_length: int = 2
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     edge_loss: float = 0.1
@@ -120,7 +151,7 @@ class TrainConfig:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for key, least in (("epochs", 1), ("keep", 1)):
+        for key, least in (("epochs", 1), ("keep", 1), ("walk_length", 1)):
             _at_least(f"train.{key}", getattr(self, key), least)
         for key in ("batch_nodes", "warmup_steps", "early_stop", "evaluate_every", "checkpoint_every"):
             _at_least(f"train.{key}", getattr(self, key), 0)
@@ -131,7 +162,7 @@ class TrainConfig:
             if not 0 < getattr(self, key) < math.inf:
                 raise ConfigError(f"train.{key} must be positive, got {getattr(self, key)}")
         _one_of("train.batch_from", self.batch_from, "all", "train")
-        _one_of("train.sampling", self.sampling, "uniform", "local")
+        _one_of("train.sampling", self.sampling, "uniform", "local", "walks")
         _one_of("train.edge_loss_mean", self.edge_loss_mean, "edges", "nodes")
         _one_of("train.schedule", self.schedule, "constant", "milestones", "cosine")
         _one_of("train.precision", self.precision, "float32", "float64", "bf16")
@@ -144,8 +175,23 @@ class TrainConfig:
             raise ConfigError(f"train.milestones must be ascending steps of at least 1, got {list(self.milestones)}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(seed < 0 for seed in self.seeds):
             raise ConfigError(f"train.seeds must be distinct numbers of at least 0, got {list(self.seeds)}")
+        if self.sampling == "walks":
+            self._check_walks()
         if self.early_stop and not self.evaluate_every:
             raise ConfigError("train.early_stop needs evaluations: set train.evaluate_every to at least 1")
+
+    def _check_walks(self) -> None:
+        visited = self.walk_length + 1
+        if self.batch_nodes < visited:
+            raise ConfigError(
+                f'train.sampling = "walks" takes walks of {visited} nodes: set train.batch_nodes to at least '
+                f"{visited}, got {self.batch_nodes}"
+            )
+        if self.batch_from != "all":
+            raise ConfigError(
+                f'train.sampling = "walks" takes whatever nodes a walk meets: set train.batch_from=all, '
+                f"got {self.batch_from!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -198,11 +244,26 @@ class Config:
     observe: ObserveConfig = field(default_factory=ObserveConfig)
 
     def __post_init__(self) -> None:
+        if self.model.name in BASELINES:
+            self._check_baseline()
         if self.relation.order == 0 and self.train.edge_loss > 0:
             raise ConfigError(
                 f"train.edge_loss = {self.train.edge_loss} needs a graph, and relation.order is 0: "
                 "set train.edge_loss=0 or relation.order to at least 1"
             )
+
+    def _check_baseline(self) -> None:
+        """Baselines know the input graph, by its usual weights, and no edge loss."""
+        name, relation, train = self.model.name, self.relation, self.train
+        orders = (0, 1) if name == "mlp" else (1,)
+        wrong = {
+            f"relation.order={orders[0]}": relation.order if relation.order not in orders else None,
+            "relation.normalize=true": "false" if not relation.normalize else None,
+            "train.edge_loss=0": train.edge_loss if train.edge_loss > 0 and name != "idgl" else None,
+        }
+        cures = [f"{cure} (is {value})" for cure, value in wrong.items() if value is not None]
+        if cures:
+            raise ConfigError(f"model.name = {name} needs other settings: set {' and '.join(cures)}")
 
 
 def parse_fractions(name: str, split: str, otherwise: str) -> tuple[float, float, float]:

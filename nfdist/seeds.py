@@ -50,6 +50,12 @@ def keep_mask(key: int, node_ids: Tensor, channels: int, drop: float) -> tuple[T
     return bits.view(torch.int16)[:, :channels] >= dropped - 32768, 65536 / (65536 - dropped)
 
 
+def keep_pairs(key: int, sources: Tensor, targets: Tensor, drop: float) -> Tensor:
+    """Which pairs of node ids are kept, a boolean [pairs]: by the key and both ids, in this order, alone."""
+    bits = _hash(_hash(torch.tensor(key, device=sources.device), sources), targets)
+    return (bits & 0xFFFF) >= round(drop * 65536)
+
+
 def _stream_keys(key: int, streams: int, device: torch.device) -> Tensor:
     return _hash(torch.tensor(key, device=device), torch.arange(streams, device=device))
 

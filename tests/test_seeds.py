@@ -51,6 +51,18 @@ def test_masks_keep_the_right_share_and_the_mean() -> None:
         assert correlations.abs().max() < 0.012
 
 
+def test_pairs_are_kept_by_their_ids_in_the_right_share_and_independently() -> None:
+    sources, targets = IDS % 449, IDS // 449
+    kept = seeds.keep_pairs(5, sources, targets, 0.3)
+    order = torch.randperm(len(IDS), generator=seeds.generator(0, "order"))
+    assert torch.equal(seeds.keep_pairs(5, sources[order], targets[order], 0.3), kept[order])
+    assert abs(float(kept.double().mean()) - 0.7) < 0.005
+    series = [kept, seeds.keep_pairs(5, targets, sources, 0.3), seeds.keep_pairs(6, sources, targets, 0.3)]
+    series += [kept.roll(1), kept.roll(449)]
+    correlations = torch.corrcoef(torch.stack(series).double()) - torch.eye(len(series))
+    assert correlations.abs().max() < 0.012
+
+
 def test_seeds_of_different_purposes_differ_and_repeat() -> None:
     paths = [("noise", 1, 2), ("noise", 12), ("noise", 1, "2"), ("dropout", 1, 2)]
     derived = [seeds.derive(0, *path) for path in paths] + [seeds.derive(1, "noise", 1, 2)]

@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--top-k must be at least 1, got {options.top_k}")
     started = time.perf_counter()
     trained = load_model(options.run_dir, options.checkpoint)
+    trained.nodeformer("nfdist predict")
     store = Store.open(options.partition or trained.config.data.partition)
     trained.check_graph(store)
     predictor = Predictor(trained, States.open(Path(options.run_dir), trained), store)

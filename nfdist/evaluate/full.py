@@ -7,6 +7,7 @@ summarized for the next layer.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from nfdist.evaluate.sweep import Embedding, Hearing, Sweep
 from nfdist.evaluate.workers import Workers, keep_freed_memory
 from nfdist.log import Progress
 from nfdist.model.attention import AttentionLayer
+from nfdist.model.build import Model
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.store.division import divide, divide_held
 from nfdist.store.hops import Hops
@@ -39,12 +41,12 @@ ROWS_AT_ONCE = 1 << 13  # what a core's cache likes
 class Evaluation:
     """Logits [n, outputs] and last hidden states [n, c] of this rank's nodes, and every layer's summary of all keys.
 
-    Logits and states stay as they are until the next evaluation of the same graph.
+    Logits and states stay as they are until the next evaluation of the same graph. A baseline has logits alone.
     """
 
     nodes: range
     logits: Tensor
-    hidden: Tensor
+    hidden: Tensor | None
     summaries: tuple[KeySummary, ...]
 
 
@@ -106,14 +108,15 @@ class FullGraph:
 
     @torch.no_grad()
     def evaluate(
-        self, model: NodeFormer, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
     ) -> Evaluation:
         """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
 
         `progress` is told of every row of each of the model's states, and listeners of every layer, on all ranks.
         """
+        assert isinstance(model, NodeFormer)
         keep_freed_memory()
-        states, spare, logits = together(self._world, lambda: self._room_for(model))
+        states, spare, logits = together(self._world, partial(self._room_for, model))
         kernel: Kernel | None = None
         summaries: list[KeySummary] = []
         for index in range(model.model.layers + 1):

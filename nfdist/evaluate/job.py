@@ -15,13 +15,15 @@ from torch import Tensor
 from nfdist import log
 from nfdist.collectives import alike, gather, together
 from nfdist.errors import ConfigError
-from nfdist.evaluate.full import Evaluation, FullGraph, Listener
+from nfdist.evaluate.full import Evaluation, Listener
 from nfdist.evaluate.links import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, StrongestLinks
 from nfdist.evaluate.loading import TrainedModel
 from nfdist.evaluate.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluate.scores import resolve_metric, score
 from nfdist.evaluate.split import split_of
 from nfdist.evaluate.states import writing_states
+from nfdist.evaluate.whole import open_evaluation_graph
+from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.store.hops import Hops
 from nfdist.store.shared import SharedStore
@@ -65,27 +67,32 @@ class Evaluator:
             trained.check_graph(store)
             self._task = Task(store.task, store.num_classes)
             self._metric = resolve_metric(trained.config.evaluate.metric, self._task)
-        dtype, relation = trained.model.input.weight.dtype, trained.config.relation
-        self._full = FullGraph(store, hops, relation, world, memory_bytes=memory_bytes, dtype=dtype)
+        self._full = open_evaluation_graph(
+            trained.config, store, hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
+        )
 
     def evaluate(self, trained: TrainedModel, folder: Path, wanted: Wanted) -> dict[str, Any]:
         """The scores of a model as plain values; what is wanted is in `folder` then, on the host of rank 0."""
         with alike():
             trained.check_graph(self._store)
+            for option, asked in (("--edges", wanted.edges), ("--top-neighbors", wanted.chosen)):
+                if asked:
+                    trained.nodeformer(option)
             if wanted.edges and not trained.config.relation.order:
                 raise ConfigError("relation.order is 0, so the model knows of no edges: leave --edges away")
         nodes, layers = self._full.nodes, trained.config.model.layers
         edges = EdgeWeights(self._store, self._world, nodes, layers) if wanted.edges else None
         links = StrongestLinks(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
+        with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         with ExitStack() as stack:
-            if wanted.states:
+            if with_states:
                 states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
                 listeners.append(states)
             evaluation = self._evaluated(trained, listeners)
             split = split_of(self._seen, trained.config.data, trained.seed)
             facts = self._scores(evaluation, split)
-            if wanted.states:
+            if with_states:
                 states.finish(evaluation.summaries, trained)
         if wanted.outputs:
             self._write_outputs(folder, evaluation, split, wanted.top_k)
@@ -117,7 +124,8 @@ class Evaluator:
         store, world, nodes = self._store, self._world, evaluation.nodes
         path = folder / PREDICTIONS_FILE
         write_predictions(path, store, world, self._task, nodes, evaluation.logits, split, top_k)
-        write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, evaluation.hidden)
+        if evaluation.hidden is not None:
+            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, evaluation.hidden)
 
     def _chosen(self, wanted: Wanted) -> Tensor:
         """The node ids of the chosen nodes, as rank 0 finds them."""

@@ -12,8 +12,9 @@ from torch import Tensor
 from nfdist import settings
 from nfdist.collectives import broadcast, broadcast_text
 from nfdist.config import Config
-from nfdist.errors import CheckpointError
+from nfdist.errors import CheckpointError, ConfigError
 from nfdist.files import checksum_of
+from nfdist.model.build import Model, build_model
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
@@ -28,7 +29,7 @@ class TrainedModel:
     `partition` is the fingerprint of the graph it was trained on, `fingerprint` that of its checkpoint.
     """
 
-    model: NodeFormer
+    model: Model
     config: Config
     seed: int
     epoch: int
@@ -43,6 +44,16 @@ class TrainedModel:
                 f"the model was trained on another graph than {store.directory} holds: "
                 "give the partition of its training with --partition"
             )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
+
+    def nodeformer(self, purpose: str) -> NodeFormer:
+        """The model, for what no other can do."""
+        if not isinstance(self.model, NodeFormer):
+            raise ConfigError(f"{purpose} needs a NodeFormer, and the run has model.name = {self.config.model.name}")
+        return self.model
 
     def facts(self) -> dict[str, Any]:
         """Which model this is, as plain values for JSON."""
@@ -70,10 +81,11 @@ def read_model(config: Config, checkpoint: Checkpoint) -> TrainedModel:
     weights = checkpoint.tensors("weights")
     try:
         facts = {name: checkpoint.state[name] for name in ("seed", "epoch", "step", "partition")}
-        model = _build(config, weights["input.weight"].shape[1], len(weights["output.bias"]))
+        model = build_model(config, *_sizes(config, weights)).eval()
     except KeyError as error:
         raise CheckpointError(f"{checkpoint.path} has no {error}: it is no checkpoint of a training") from None
-    _load(model.to(weights["input.weight"].dtype), weights, checkpoint.path)
+    dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
+    _load(model.to(dtype), weights, checkpoint.path)
     return TrainedModel(model, config, **facts, fingerprint=fingerprint(checkpoint))
 
 
@@ -81,24 +93,28 @@ def share_model(world: World, mine: TrainedModel | None) -> TrainedModel:
     """The model of rank 0 on every rank; only rank 0 gives one. Every rank must call this."""
     header = ""
     if mine is not None:
-        sizes = {"num_features": mine.model.input.in_features, "num_outputs": mine.model.output.out_features}
-        dtype = str(mine.model.input.weight.dtype).removeprefix("torch.")
+        sizes = [mine.model.num_features, mine.model.num_outputs]
+        dtype = str(mine.dtype).removeprefix("torch.")
         header = json.dumps([mine.facts(), sizes, dtype, settings.dump(mine.config)])
     facts, sizes, dtype, config_text = json.loads(broadcast_text(world, header, 0, "send model"))
     if mine is None:
         config = settings.parse(config_text)
-        model = _build(config, **sizes).to(getattr(torch, dtype))
+        model = build_model(config, *sizes).eval().to(getattr(torch, dtype))
         mine = TrainedModel(model, config, **facts)
     for tensor in mine.model.state_dict().values():
         broadcast(world, tensor, 0, "send model")
     return mine
 
 
-def _build(config: Config, num_features: int, num_outputs: int) -> NodeFormer:
-    return NodeFormer(num_features, num_outputs, config.model, config.attention, config.relation).eval()
+def _sizes(config: Config, weights: Mapping[str, Tensor]) -> tuple[int, int]:
+    """How many features a model takes and how many outputs it has, by its weights."""
+    if config.model.name == "nodeformer":
+        return weights["input.weight"].shape[1], len(weights["output.bias"])
+    num_features, num_outputs = weights["sizes"].tolist()
+    return num_features, num_outputs
 
 
-def _load(model: NodeFormer, weights: Mapping[str, Tensor], path: Path) -> None:
+def _load(model: Model, weights: Mapping[str, Tensor], path: Path) -> None:
     """Weights by name; the first that does not fit is named."""
     own = model.state_dict()
     for name in sorted(own.keys() | weights.keys()):

@@ -63,17 +63,15 @@ class Predictor:
     """A model, its states and the graph they belong to, ready for any number of new nodes."""
 
     def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:
-        self._model, self._states, self._store = trained.model, states, store
-        order = trained.model.relation.order
+        model = trained.nodeformer("nfdist predict")
+        self._model, self._states, self._store = model, states, store
+        order = model.relation.order
         hops = Hops.open(store, max(order - 1, 0))
         kept = [store, *hops._higher][: max(order - 1, 0)]
         everyone = range(store.num_nodes)
         self._in_edges = [mapped_in_edges(hop.in_edges, store.parts, everyone) for hop in kept]
-        like = trained.model.input.weight
-        self._kernels = [
-            trained.model.evaluation_kernel(trained.seed, index + 1, like)
-            for index in range(trained.model.model.layers)
-        ]
+        like = model.input.weight
+        self._kernels = [model.evaluation_kernel(trained.seed, index + 1, like) for index in range(model.model.layers)]
 
     @torch.no_grad()
     def logits(self, newcomers: Newcomers) -> Tensor:

@@ -10,9 +10,12 @@ from nfdist.attention.edges import edge_key_logs, edge_log_likelihood
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.share import share
 from nfdist.attention.summary import KeySummary, summarize
-from nfdist.model.layers import Finish, key_features, project, query_map, settle, undrawn_linear
+from nfdist.model.layers import Finish, UndrawnLinear, key_features, project, query_map, settle
 from nfdist.model.relation import Relation, relate
 from nfdist.world import World
+
+# What the gate of a relation starts from; "none" stays closed.
+GATES = {"sigmoid": 0.1, "identity": 1.0, "none": 0.0}
 
 
 class AttentionLayer(nn.Module):
@@ -26,9 +29,13 @@ class AttentionLayer(nn.Module):
     def __init__(self, channels: int, heads: int, order: int, gate: str, residual: bool) -> None:
         super().__init__()
         self.heads, self.gate, self.residual = heads, gate, residual
-        self.query, self.key, self.value = (undrawn_linear(channels, heads * channels) for _ in range(3))
-        self.output = undrawn_linear(heads * channels, channels)
-        self.gates = nn.Parameter(torch.full((order, heads), 0.1 if gate == "sigmoid" else 1.0))
+        self.query, self.key, self.value = (UndrawnLinear(channels, heads * channels) for _ in range(3))
+        self.output = UndrawnLinear(heads * channels, channels)
+        gates = torch.full((order, heads), GATES[gate])
+        if gate == "none":  # a graph that the edge loss alone knows of
+            self.register_buffer("gates", gates)
+        else:
+            self.gates = nn.Parameter(gates)
 
     def forward(
         self,

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.utils import skip_init
 
 from nfdist import seeds
 from nfdist.attention.chunks import chunks
@@ -31,10 +30,32 @@ class Dropout:
         return seeds.keep_mask(self.key, self.node_ids[rows], like.shape[1], self.rate)
 
 
-def undrawn_linear(num_inputs: int, num_outputs: int) -> nn.Linear:
+class UndrawnLinear(nn.Linear):
     """A linear map whose weights are still to be drawn: torch's own start would use up the global random state."""
-    linear: nn.Linear = skip_init(nn.Linear, num_inputs, num_outputs)
-    return linear
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
+
+
+def embed(linear: nn.Linear, features: Tensor) -> Tensor:
+    """A linear map of features [n, f], in the weights' own type even under autocast; rows may be sparse."""
+    if features.layout != torch.sparse_csr:
+        embedded: Tensor = linear(features)
+        return embedded.to(linear.weight.dtype)
+    embedded = sparse_product(features, linear.weight.t())
+    return embedded if linear.bias is None else linear.bias + embedded
+
+
+def sparse_product(rows: Tensor, table: Tensor) -> Tensor:
+    """Sparse CSR rows [n, f] times a dense table [f, c]; only the table has a gradient, so none is of size [n, f]."""
+    return F.embedding_bag(
+        rows.col_indices(),
+        table.contiguous(),
+        rows.crow_indices(),
+        mode="sum",
+        include_last_offset=True,
+        per_sample_weights=rows.values().to(table.dtype),
+    )
 
 
 def project(hidden: Tensor, query: nn.Linear, key: nn.Linear, kernel: Kernel) -> tuple[Tensor, KeyFeatures]:

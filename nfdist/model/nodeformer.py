@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfdist import seeds
@@ -18,7 +17,8 @@ from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.model.attention import AttentionLayer
 from nfdist.model.halo import Halo
-from nfdist.model.layers import Dropout, Finish, settle, undrawn_linear
+from nfdist.model.initialize import initialize
+from nfdist.model.layers import Dropout, Finish, UndrawnLinear, embed, settle
 from nfdist.model.relation import Relation
 from nfdist.world import World
 
@@ -34,10 +34,14 @@ class Draw:
 
 @dataclass(frozen=True)
 class Output:
-    """Logits [n, outputs] and, where an edge scale was given, the scaled log likelihood of the edges."""
+    """Logits [n, outputs] and, where an edge scale was given, the scaled log likelihood of the edges.
+
+    A baseline may have a loss of its own in its place, and `earlier` logits that are to be trained as the last ones.
+    """
 
     logits: Tensor
     edge_log_likelihood: Tensor | None
+    earlier: tuple[Tensor, ...] = ()
 
 
 class NodeFormer(nn.Module):
@@ -65,7 +69,7 @@ class NodeFormer(nn.Module):
             raise ConfigError(f"a model needs input features and outputs, got {num_features} and {num_outputs}")
         channels, layers = self.model.channels, self.model.layers
         joined = channels * (layers + 1) if self.model.jumping_knowledge else channels
-        self.input = undrawn_linear(num_features, channels)
+        self.input = UndrawnLinear(num_features, channels)
         self.layers = nn.ModuleList(
             AttentionLayer(channels, self.model.heads, self.relation.order, self.relation.gate, self.model.residual)
             for _ in range(layers)
@@ -73,7 +77,7 @@ class NodeFormer(nn.Module):
         self.norms = nn.ModuleList(
             nn.LayerNorm(channels) for _ in range(layers + 1 if self.model.norm == "layer" else 0)
         )
-        self.output = undrawn_linear(joined, num_outputs)
+        self.output = UndrawnLinear(joined, num_outputs)
         initialize(self, seed)
 
     def forward(
@@ -121,6 +125,14 @@ class NodeFormer(nn.Module):
         assert logits is not None
         return Output(logits, likelihood)
 
+    @property
+    def num_features(self) -> int:
+        return self.input.in_features
+
+    @property
+    def num_outputs(self) -> int:
+        return self.output.out_features
+
     def layer(self, index: int) -> AttentionLayer:
         """The layer, from 1, that makes state `index`."""
         layer = self.layers[index - 1]
@@ -135,20 +147,8 @@ class NodeFormer(nn.Module):
         return -edge_loss / (self.model.layers * self.model.heads * max(count, 1))
 
     def embed(self, features: Tensor) -> Tensor:
-        """The input linear, in the weights' own type even under autocast; rows may be sparse."""
-        if features.layout != torch.sparse_csr:
-            embedded: Tensor = self.input(features)
-            return embedded.to(self.input.weight.dtype)
-        # A sparse product with a gradient for its dense side alone, and none of size [nodes, features].
-        table = self.input.weight.t().contiguous()
-        return self.input.bias + F.embedding_bag(
-            features.col_indices(),
-            table,
-            features.crow_indices(),
-            mode="sum",
-            include_last_offset=True,
-            per_sample_weights=features.values().to(table.dtype),
-        )
+        """The input linear; rows may be sparse."""
+        return embed(self.input, features)
 
     def logits(self, hidden: Tensor, index: int, so_far: Tensor | None = None) -> Tensor | None:
         """The output linear, a state at a time: with jumping knowledge it covers all states, without only the last."""
@@ -198,12 +198,7 @@ class NodeFormer(nn.Module):
     def _check(
         self, features: Tensor, relations: Sequence[Relation], draw: Draw, edge_scale: float, halo: Halo | None
     ) -> None:
-        if features.ndim != 2 or features.shape[1] != self.input.in_features:
-            raise ConfigError(f"features must be [nodes, {self.input.in_features}], got {list(features.shape)}")
-        if draw.node_ids.shape != features.shape[:1]:
-            raise ConfigError(
-                f"node_ids must be [{len(features)}], one for every node, got {list(draw.node_ids.shape)}"
-            )
+        check_features(features, self.num_features, draw)
         if edge_scale != 0 and not relations:
             raise ConfigError("edge loss needs a graph: set relation.order to at least 1 or the edge loss to 0")
         if len(relations) != self.relation.order:
@@ -218,20 +213,17 @@ class NodeFormer(nn.Module):
             sources = len(features) + (0 if halo is None else halo.num_received)
             if relation.adjacency.num_sources != sources:
                 raise ConfigError(f"relation {hop} has {relation.adjacency.num_sources} sources, given are {sources}")
-        values = features.values() if features.layout == torch.sparse_csr else features
-        if not torch.isfinite(values.sum()):
-            dense = features.to_dense() if features.layout == torch.sparse_csr else features
-            broken = (~torch.isfinite(dense)).any(1).nonzero()[:, 0]
-            if len(broken):
-                raise ConfigError(f"features of {len(broken)} nodes are NaN or infinite, first at row {int(broken[0])}")
 
 
-def initialize(module: nn.Module, seed: int) -> None:
-    """Draw the weights of every linear layer anew, from the seed and the layer's name alone (torch's usual ranges)."""
-    with torch.no_grad():
-        for name, child in module.named_modules():
-            if isinstance(child, nn.Linear):
-                generator = seeds.generator(seed, "weights", name)
-                bound = child.in_features**-0.5
-                for parameter in (child.weight, child.bias):
-                    parameter.copy_((torch.rand(parameter.shape, generator=generator) * 2 - 1) * bound)
+def check_features(features: Tensor, num_features: int, draw: Draw) -> None:
+    """Refuse features of another width, with NaN or infinite entries, or not as many as there are node ids."""
+    if features.ndim != 2 or features.shape[1] != num_features:
+        raise ConfigError(f"features must be [nodes, {num_features}], got {list(features.shape)}")
+    if draw.node_ids.shape != features.shape[:1]:
+        raise ConfigError(f"node_ids must be [{len(features)}], one for every node, got {list(draw.node_ids.shape)}")
+    values = features.values() if features.layout == torch.sparse_csr else features
+    if not torch.isfinite(values.sum()):
+        dense = features.to_dense() if features.layout == torch.sparse_csr else features
+        broken = (~torch.isfinite(dense)).any(1).nonzero()[:, 0]
+        if len(broken):
+            raise ConfigError(f"features of {len(broken)} nodes are NaN or infinite, first at row {int(broken[0])}")

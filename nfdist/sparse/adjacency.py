@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import ConfigError
+from nfdist.sparse.dgl_door import dgl
 
 MAX_EDGES = 1 << 31
 
@@ -69,6 +70,19 @@ class Adjacency:
         """The target of every edge, in the order of `sources`."""
         nodes = torch.arange(self.num_nodes, dtype=self.sources.dtype, device=self.sources.device)
         return nodes.repeat_interleave(self.in_degrees, output_size=self.num_edges)
+
+    @cached_property
+    def dgl_graph(self) -> Any:
+        """The same as a graph of DGL, on the CPU, with all its formats from the start: sums then have one order."""
+        numbers = torch.arange(self.num_edges, dtype=self.sources.dtype)  # a product in float32 fails without them
+        graph = dgl().graph(("csc", (self.indptr, self.sources, numbers)), num_nodes=self.num_nodes)
+        graph.create_formats_()
+        return graph
+
+    def only(self, kept: Tensor) -> "Adjacency":
+        """The edges for which `kept` [edges] is true."""
+        ends = torch.cat([kept.new_zeros(1, dtype=self.indptr.dtype), kept.cumsum(0, dtype=self.indptr.dtype)])
+        return Adjacency(ends[self.indptr.long()], self.sources[kept], self.columns)
 
     def symmetrized(self) -> "Adjacency":
         """Every edge in both directions."""

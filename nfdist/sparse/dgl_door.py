@@ -34,3 +34,13 @@ def dgl() -> Any:
             f"DGL cannot be imported ({error}): install dgl==1.1.3, its last release for any torch"
         ) from error
     return module
+
+
+@cache
+def dgl_layers() -> Any:
+    """DGL's layers for torch, imported on first use."""
+    dgl()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import dgl.nn.pytorch as layers
+    return layers

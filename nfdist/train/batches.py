@@ -190,7 +190,7 @@ class Prefetched:
     def _run(self) -> None:
         # One quiet thread beside a step that wants all cores: it takes the moments in which they wait for each other.
         torch.set_num_threads(1)
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             while self._position.epoch < self._epochs and self._wanted():
                 node_ids, after = self._sampler.take(self._position)

@@ -18,6 +18,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 from nfdist.train.sampling import Pools, Sampler, WholeGraph, part_owners
+from nfdist.train.walks import Walks
 from nfdist.world import World
 
 
@@ -56,6 +57,8 @@ class Graph:
         train, trained = config.train, split == TRAIN
         if not bool(trained.any()):
             raise ConfigError(f"{self.store.directory} has no node to train on: check its split, or set data.split")
+        if world.size > 1:
+            _check_graph_stays_on_rank(config, world)
         if train.batch_nodes == 0:
             if world.size > 1 and (config.attention.scope, config.relation.scope) != ("world", "world"):
                 raise ConfigError(
@@ -63,11 +66,30 @@ class Graph:
                     "attention.scope=world and relation.scope=world"
                 )
             return WholeGraph(divide(self.store.parts, world.size))
+        if train.sampling == "walks":
+            if isinstance(self.store, SharedStore):
+                raise ConfigError(
+                    f'train.sampling = "walks" needs all parts of {self.store.directory} on every host: copy them or '
+                    "use uniform"
+                )
+            return Walks(self.store, world.size, train.batch_nodes, train.walk_length, seed)
         wanted = trained if train.batch_from == "train" else torch.ones_like(trained)
         if train.sampling == "uniform":
             return Pools([wanted.nonzero()[:, 0]], None, world.size, train.batch_nodes, seed)
         pools = [wanted[part.start : part.stop].nonzero()[:, 0] + part.start for part in self.store.parts]
         return Pools(pools, part_owners(self.holders, world.size), world.size, train.batch_nodes, seed)
+
+
+def _check_graph_stays_on_rank(config: Config, world: World) -> None:
+    """Refuse a baseline whose messages would have to cross ranks."""
+    name, train = config.model.name, config.train
+    if name in ("nodeformer", "mlp") or (train.batch_nodes and config.relation.scope == "rank"):
+        return
+    raise ConfigError(
+        f"model.name = {name} hears only nodes of its own rank, so {world.size} ranks need train.batch_nodes of at "
+        f'least 1 and relation.scope=rank, got {train.batch_nodes} and "{config.relation.scope}": set these, or use '
+        "one rank"
+    )
 
 
 def _open_here(config: Config) -> Store:

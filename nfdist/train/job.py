@@ -16,8 +16,8 @@ from nfdist import log, settings
 from nfdist.collectives import agree, alike, broadcast_text, together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
-from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.scores import resolve_metric
+from nfdist.evaluate.whole import EvaluationGraph, open_evaluation_graph
 from nfdist.files import replace_file
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.task import Task
@@ -55,14 +55,14 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(_matrix_precision(config.train.precision))
         metrics = stack.enter_context(_served_metrics(config, place, world, device))
-        full_graph = _full_graph(config, graph, world, dtype)
+        evaluation_graph = _evaluation_graph(config, graph, world, dtype)
         job = Job(
             config=config,
             world=world,
             device=device,
             dtype=dtype,
             graph=graph,
-            full_graph=full_graph,
+            evaluation_graph=evaluation_graph,
             task=task,
             metric=resolve_metric(config.evaluate.metric, task),
             run=None,
@@ -177,10 +177,10 @@ def _take_up(run: Run | None, restored: Restored, graph: Graph) -> None:
             log.notice(f"{name} was {before} before and is {value}: results may differ in their last digits")
 
 
-def _full_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) -> FullGraph | None:
+def _evaluation_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) -> EvaluationGraph | None:
     if config.train.evaluate_every == 0:
         return None
-    return FullGraph(graph.store, graph.hops, config.relation, world, dtype=dtype)
+    return open_evaluation_graph(config, graph.store, graph.hops, world, dtype=dtype)
 
 
 @contextmanager

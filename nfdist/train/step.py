@@ -13,7 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from nfdist.collectives import gather_text, total
 from nfdist.config import TrainConfig
 from nfdist.errors import NfdistError
-from nfdist.model.nodeformer import Draw, NodeFormer
+from nfdist.model.build import Model
+from nfdist.model.nodeformer import Draw
 from nfdist.model.task import Task
 from nfdist.train.batches import Batch
 from nfdist.world import World
@@ -38,7 +39,7 @@ class StepLoss:
     gradient_norm: float
 
 
-def replicate(model: NodeFormer, world: World) -> nn.Module:
+def replicate(model: Model, world: World) -> nn.Module:
     """The model as this rank trains it: gradients are summed over the ranks, in the same order every time."""
     if world.size == 1:
         return model
@@ -68,7 +69,7 @@ def _add_up(world: World, bucket: GradBucket) -> torch.futures.Future[Tensor]:
 class Stepper:
     """Makes steps of one model; `replica` is the model, or its replica in a world of several ranks."""
 
-    model: NodeFormer
+    model: Model
     replica: nn.Module
     optimizer: torch.optim.Optimizer
     task: Task
@@ -108,9 +109,10 @@ class Stepper:
                 world=self.world,
                 halo=batch.halo,
             )
-        loss = self.task.loss(output.logits.index_select(0, batch.labeled), batch.labels)
+        rounds = [logits.index_select(0, batch.labeled) for logits in (output.logits, *output.earlier)]
         # An empty sum still depends on the logits, so that every rank has a gradient for every parameter.
-        supervised = loss.total / max(counts.labels, 1)
+        losses = torch.stack([self.task.loss(logits, batch.labels).total for logits in rounds])
+        supervised = losses.mean() / max(counts.labels, 1)
         edge = output.edge_log_likelihood
         return supervised, supervised.new_zeros(()) if edge is None else edge
 

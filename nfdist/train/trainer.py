@@ -14,11 +14,11 @@ from torch import Tensor
 from nfdist import log
 from nfdist.collectives import tally
 from nfdist.config import Config
-from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.scores import score
 from nfdist.evaluate.split import split_of
+from nfdist.evaluate.whole import EvaluationGraph
 from nfdist.memory import peak_resident_bytes
-from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.build import build_model
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.run import Run
@@ -42,7 +42,7 @@ class Job:
     device: torch.device
     dtype: torch.dtype
     graph: Graph
-    full_graph: FullGraph | None
+    evaluation_graph: EvaluationGraph | None
     task: Task
     metric: str
     run: Run | None
@@ -95,9 +95,8 @@ class Trainer:
     def __init__(self, job: Job, seed: int, finished: list[dict[str, Any]], restored: Restored | None) -> None:
         self.job, self.seed, self.finished = job, seed, finished
         config, store = job.config, job.graph.store
-        self.model = NodeFormer(
-            store.num_features, job.task.num_classes, config.model, config.attention, config.relation, seed=seed
-        ).to(job.device, job.dtype)
+        model = build_model(config, store.num_features, job.task.num_classes, seed)
+        self.model = model.to(job.device, job.dtype)
         self.optimizer = make_optimizer(self.model, config.train)
         self.state = State()
         if restored is not None:
@@ -202,10 +201,11 @@ class Trainer:
         job, state = self.job, self.state
         started = time.perf_counter()
         job.world.watch.phase = f"seed {self.seed}, evaluation after step {state.position.step}"
-        assert job.full_graph is not None
+        graph = job.evaluation_graph
+        assert graph is not None
         model = self.model if job.device.type == "cpu" else deepcopy(self.model).cpu()
-        nodes = torch.arange(job.full_graph.nodes.start, job.full_graph.nodes.stop)
-        logits = job.full_graph.evaluate(model.eval(), self.seed).logits
+        nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
+        logits = graph.evaluate(model.eval(), self.seed).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
         seconds = time.perf_counter() - started

@@ -20,7 +20,7 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
         shape = (len(features), model.model.heads, model.model.channels)
         queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))
         heard = dense_attend(queries, keys, values, kernel, noise)
-        for hop in range(model.relation.order):
+        for hop in range(0 if model.relation.gate == "none" else model.relation.order):
             gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
             relation = weighted(torch.linalg.matrix_power(reach, hop + 1), model.relation.normalize)
             heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)

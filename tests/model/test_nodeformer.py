@@ -36,6 +36,7 @@ OPTIONS = {
     "no graph": (MODEL, ATTENTION, RelationConfig(order=0)),
     "no graph, no residual": (replace(MODEL, residual=False), ATTENTION, RelationConfig(order=0)),
     "order 3, unnormalized": (MODEL, ATTENTION, RelationConfig(order=3, normalize=False)),
+    "edge loss alone": (MODEL, ATTENTION, RelationConfig(order=2, gate="none")),
     "softmax at 1.0": (MODEL, AttentionConfig(kind="softmax", temperature=1.0), RELATION),
     "softmax at 0.25": (MODEL, AttentionConfig(kind="softmax"), RELATION),
     "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),

@@ -132,3 +132,26 @@ def test_knn_graphs_hold_the_node_itself_and_run_both_ways() -> None:
     assert torch.equal(matrix, torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]).double())
     with pytest.raises(ConfigError, match="k between 1 and that, got 5"):
         knn_graph(points, 5)
+
+
+@pytest.mark.parametrize("build", [random_graph, rectangle])
+def test_chosen_edges_are_those_of_the_matrix(build: Build) -> None:
+    graph, matrix = build()
+    kept = torch.rand(graph.num_edges, generator=seeds.generator(1, "kept")) < 0.5
+    wanted = matrix.clone()
+    wanted[graph.targets[~kept].long(), graph.sources[~kept].long()] = 0
+    chosen = graph.only(kept)
+    assert torch.equal(matrix_of(chosen), wanted)
+    assert (chosen.indptr.dtype, chosen.columns) == (graph.indptr.dtype, graph.columns)
+
+
+def test_dgl_has_the_same_edges_and_degrees() -> None:
+    graph, _ = random_graph()
+    same = graph.dgl_graph
+    assert sorted(same.formats()["created"]) == ["coo", "csc", "csr"]
+    assert torch.equal(same.in_degrees().long(), graph.in_degrees)
+    assert torch.equal(same.out_degrees().long(), graph.out_degrees)
+    sources, targets = same.edges(order="eid")
+    assert torch.equal(sources, graph.sources)
+    assert torch.equal(targets, graph.targets)
+    assert graph.dgl_graph is same

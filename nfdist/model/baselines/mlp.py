@@ -1,0 +1,28 @@
+"""MLP: `layers` linear maps, which know nothing of the graph."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.layers import UndrawnLinear
+from nfdist.model.nodeformer import Draw
+from nfdist.model.relation import Relation
+
+
+class MLP(Baseline):
+    """Every node by itself."""
+
+    needs_graph = False
+
+    def build(self, num_features: int, num_outputs: int) -> None:
+        widths = [self.model.channels] * (self.model.layers - 1) + [num_outputs]
+        self.input = UndrawnLinear(num_features, widths[0])
+        self.linears = nn.ModuleList(UndrawnLinear(*ends) for ends in pairwise(widths))
+        self.norms = self.make_norms(widths[:-1])
+
+    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+        for index, linear in enumerate(self.linears):
+            embedded = linear(self.finish(embedded, index, draw))
+        return embedded

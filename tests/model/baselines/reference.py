@@ -1,0 +1,95 @@
+"""The baselines written to be read, with dense matrices; the tests' oracle."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nfdist import seeds
+from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.nodeformer import Draw
+from nfdist.sparse.adjacency import Adjacency
+from tests.model.reference import adjacency_matrix, weighted
+
+
+def dense_logits(model: Baseline, features: Tensor, graph: Adjacency, draw: Draw) -> Tensor:
+    """The logits of any baseline that has a definition here."""
+    pattern = adjacency_matrix(graph, features.dtype)
+    return globals()[model.model.name](model, features, pattern, draw)
+
+
+def mlp(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    hidden = model.input(hidden)
+    for index, linear in enumerate(model.linears):
+        hidden = linear(finish(model, hidden, index, draw))
+    return hidden
+
+
+def gcn(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    return convolved(model, hidden, weighted(pattern, True), draw)[-1]
+
+
+def dropedge(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    if model.training:
+        key, ids = seeds.derive(draw.seed, "edges", draw.step), draw.node_ids
+        for target, source in (pattern - torch.eye(len(ids), dtype=pattern.dtype)).clamp(min=0).nonzero().tolist():
+            ends = ids[source : source + 1], ids[target : target + 1]
+            pattern[target, source] = seeds.keep_pairs(key, *ends, model.model.edge_dropout)
+    return gcn(model, hidden, pattern, draw)
+
+
+def sgc(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    smoothed = torch.linalg.matrix_power(weighted(pattern, True), model.model.layers) @ hidden
+    return F.linear(smoothed, model.input.weight, model.convolutions[-1].bias)
+
+
+def jknet(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    *states, last = convolved(model, hidden, weighted(pattern, True), draw)
+    states.append(finish(model, last, len(states), draw))
+    joined = torch.cat(states, 1) if model.model.jumping_knowledge else torch.stack(states).amax(0)
+    return model.output(joined)
+
+
+def convolved(model: Baseline, hidden: Tensor, relation: Tensor, draw: Draw) -> list[Tensor]:
+    """The finished states of a stack of convolutions, the last of them unfinished."""
+    states: list[Tensor] = []
+    for index, (linear, layer) in enumerate(zip([model.input, *model.linears], model.convolutions, strict=True)):
+        hidden = relation @ hidden @ linear.weight.t() + layer.bias
+        if index < len(model.linears):
+            hidden = finish(model, hidden, index, draw)
+        states.append(hidden)
+    return states
+
+
+def mixhop(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    relation = weighted(pattern, True)
+    for index, (linear, bias) in enumerate(zip([model.input, *model.linears], model.biases, strict=True)):
+        powers = [torch.linalg.matrix_power(relation, power) for power in range(3)]
+        blocks = linear.weight.chunk(3)
+        mixed = [power @ hidden @ block.t() for power, block in zip(powers, blocks, strict=True)]
+        hidden = finish(model, torch.cat(mixed, 1) + bias, index, draw)
+    return model.output(hidden)
+
+
+def gat(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    for index, (linear, layer) in enumerate(zip([model.input, *model.linears], model.attentions, strict=True)):
+        heads, width = layer.attn_l.shape[1:]
+        rows = linear(hidden).view(-1, heads, width)
+        sent, received = (rows * layer.attn_l).sum(2), (rows * layer.attn_r).sum(2)
+        scores = F.leaky_relu(received[:, None] + sent[None, :], 0.2)  # [t, s, h]
+        weights = scores.masked_fill(pattern[:, :, None] == 0, -torch.inf).softmax(1)
+        hidden = torch.einsum("tsh,shd->thd", weights, rows).flatten(1) + layer.bias
+        if index < len(model.linears):
+            hidden = finish(model, hidden, index, draw)
+    return hidden
+
+
+def finish(model: Baseline, rows: Tensor, index: int, draw: Draw) -> Tensor:
+    if model.model.norm == "layer":
+        norm = model.norms[index]
+        rows = F.layer_norm(rows, rows.shape[1:], norm.weight, norm.bias)
+    rows = torch.where(rows > 0, rows, rows.exp() - 1 if model.model.activation == "elu" else 0.0)
+    if model.training and model.model.dropout > 0:
+        key = seeds.derive(draw.seed, "dropout", draw.step, index)
+        keep, scale = seeds.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
+        rows = rows * keep * scale
+    return rows
