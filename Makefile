@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate clean
+.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate paper paper-quick clean
 
 setup: .venv/ready
 
@@ -18,7 +18,7 @@ test: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # What takes minutes: workers killed at many moments.
 test-slow: .venv/ready
@@ -50,6 +50,17 @@ bench-train: .venv/ready
 
 bench-evaluate: .venv/ready
 	$(BIN)/python benchmarks/evaluate.py
+
+# The paper's tables and figures: hours, a row at a time; the same command goes on where it was stopped.
+paper: .venv/ready
+	$(BIN)/python benchmarks/paper/run.py
+	$(BIN)/python benchmarks/paper/figures.py
+	$(BIN)/python benchmarks/paper/table.py
+
+# One seed and few epochs of a few rows: minutes.
+paper-quick: .venv/ready
+	$(BIN)/python benchmarks/paper/run.py --quick
+	@cat benchmarks/paper/RESULTS-quick.md
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache

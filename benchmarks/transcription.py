@@ -1,10 +1,11 @@
-"""NodeFormer's matrix formulation, transcribed plainly: the slow side of the benchmarks.
+"""NodeFormer's matrix formulation, transcribed plainly: the slow side of the benchmarks, and the published recipe.
 
 Whole tensors throughout: keys broadcast to [n, h, k, m], draws as [n, h, k, d], edge features gathered as [e, h, m].
-It uses the weights of an nfdist model and computes the same function, which `check` confirms.
+It uses the weights of an nfdist model and computes the same function, which its tests and benchmarks confirm.
 """
 
 import math
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,65 +15,147 @@ from nfdist import seeds
 from nfdist.attention.kernel import Kernel
 from nfdist.model.nodeformer import Draw, NodeFormer
 from nfdist.model.relation import Relation
+from nfdist.model.task import Task
 from nfdist.sparse.dgl_door import dgl
 
 
-class Transcription:
-    """The training step of a model, in the paper's formulation (order 1, noise, edge loss)."""
+class Draws(Protocol):
+    """Where the randomness of a forward pass comes from."""
 
-    def __init__(self, model: NodeFormer, relation: Relation) -> None:
+    def layer(self, index: int, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The directions [m, d] of a layer, and its noise [n, h, k] where there is any."""
+
+    def drop(self, index: int, rows: Tensor) -> Tensor:
+        """State `index` after dropout."""
+
+
+class FreshDraws:
+    """Drawn anew by torch's own generator in every pass, evaluations included, as published."""
+
+    def __init__(self, model: NodeFormer) -> None:
         self.model = model
+
+    def layer(self, index: int, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        model, attention = self.model.model, self.model.attention
+        kernel = Kernel.draw(model.random_features, model.channels, 1.0, torch.default_generator, dtype=hidden.dtype)
+        if not self.model.training or attention.kind == "softmax":
+            return kernel.directions, None
+        empty = hidden.new_empty(len(hidden), model.heads, attention.noise_draws)
+        return kernel.directions, -empty.exponential_().log()
+
+    def drop(self, index: int, rows: Tensor) -> Tensor:
+        return F.dropout(rows, self.model.model.dropout, self.model.training)
+
+
+class OwnDraws:
+    """The very directions, noise and masks that nfdist would use."""
+
+    def __init__(self, model: NodeFormer, draw: Draw) -> None:
+        self.model, self.draw = model, draw
+
+    def layer(self, index: int, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        kernel, noise = self.model._randomness(self.draw, index, hidden)
+        return kernel.directions, noise
+
+    def drop(self, index: int, rows: Tensor) -> Tensor:
+        rate = self.model.model.dropout
+        if not self.model.training or rate == 0:
+            return rows
+        key = seeds.derive(self.draw.seed, "dropout", self.draw.step, index)
+        keep, scale = seeds.keep_mask(key, self.draw.node_ids, rows.shape[1], rate)
+        return rows * keep * scale
+
+
+class Hop:
+    """The sums of one order of the relational bias."""
+
+    def __init__(self, relation: Relation) -> None:
         graph = relation.adjacency
         self.sources, self.targets = graph.sources.long(), graph.targets.long()
         self.graph = dgl().graph((self.sources, self.targets), num_nodes=graph.num_nodes)
         self.graph.create_formats_()
-        self.root_in = graph.in_degrees.clamp(min=1).float().rsqrt()[:, None, None]
-        self.root_out = graph.out_degrees.clamp(min=1).float().rsqrt()[:, None, None]
-        self.edge_weights = 1 / graph.in_degrees.float()[self.targets][:, None]
+        dtype = relation.edge_weights.dtype
+        self.root_in = graph.in_degrees.clamp(min=1).to(dtype).rsqrt()[:, None, None]
+        self.root_out = graph.out_degrees.clamp(min=1).to(dtype).rsqrt()[:, None, None]
+        self.edge_weights = 1 / graph.in_degrees.to(dtype)[self.targets][:, None]
 
-    def loss(self, features: Tensor, labels: Tensor, edge_loss: float, draw: Draw | None = None) -> Tensor:
-        """Cross-entropy plus edge loss; with a draw, from the very directions and noise that nfdist would use."""
-        model = self.model
-        hidden = F.elu(model.norms[0](model.input(features)))
-        states, edge_terms = [hidden], []
-        for index in range(1, model.model.layers + 1):
-            heard, log_weights = self._layer(hidden, index, draw)
-            hidden = F.elu(model.norms[index](heard + hidden))
+    def sums(self, values: Tensor) -> Tensor:
+        sums: Tensor = self.root_in * dgl().ops.copy_u_sum(self.graph, values * self.root_out)
+        return sums
+
+
+class Transcription:
+    """A model in the paper's formulation; the first relation's edges are those of the edge loss."""
+
+    def __init__(self, model: NodeFormer, *relations: Relation) -> None:
+        self.model = model
+        self.hops = [Hop(relation) for relation in relations]
+
+    def loss(
+        self, features: Tensor, labels: Tensor, edge_loss: float, draw: Draw | None = None, kind: str = "single"
+    ) -> Tensor:
+        """Supervised loss of what is labeled (from 0) plus edge loss; with a draw, of nfdist's own randomness."""
+        draws = FreshDraws(self.model) if draw is None else OwnDraws(self.model, draw)
+        logits, edge_weights = self.forward(features, draws, with_edges=edge_loss > 0)
+        loss = Task(kind, logits.shape[1]).loss(logits, labels.clamp(min=-1)).mean
+        if not edge_weights:
+            return loss
+        terms = [-(self.hops[0].edge_weights * weights.log()).mean() for weights in edge_weights]
+        return loss + edge_loss * torch.stack(terms).mean()
+
+    def forward(self, features: Tensor, draws: Draws, with_edges: bool = True) -> tuple[Tensor, list[Tensor]]:
+        """Logits, and the noise-free weight [e, h] of every edge in each layer."""
+        model, config = self.model, self.model.model
+        hidden = self._finish(model.embed(features), 0, draws)
+        states, edge_weights = [hidden], []
+        for index in range(1, config.layers + 1):
+            heard, weights = self._layer(hidden, index, draws, with_edges)
+            hidden = self._finish(heard + hidden if config.residual else heard, index, draws)
             states.append(hidden)
-            edge_terms.append(-(self.edge_weights * log_weights).mean())
-        logits = model.output(torch.cat(states, 1))
-        return F.cross_entropy(logits, labels) + edge_loss * torch.stack(edge_terms).mean()
+            edge_weights += [] if weights is None else [weights]
+        logits: Tensor = model.output(torch.cat(states, 1) if config.jumping_knowledge else hidden)
+        return logits, edge_weights
 
-    def _layer(self, hidden: Tensor, index: int, draw: Draw | None) -> tuple[Tensor, Tensor]:
-        layer, attention = self.model.layers[index - 1], self.model.attention
-        heads, draws, channels = layer.heads, attention.noise_draws, hidden.shape[1]
-        shape = (len(hidden), heads, channels)
+    def _finish(self, rows: Tensor, index: int, draws: Draws) -> Tensor:
+        rows = self.model.norms[index](rows) if len(self.model.norms) else rows
+        rows = F.elu(rows) if index == 0 or self.model.model.activation == "elu" else rows
+        return draws.drop(index, rows)
+
+    def _layer(self, hidden: Tensor, index: int, draws: Draws, with_edges: bool) -> tuple[Tensor, Tensor | None]:
+        layer = self.model.layer(index)
+        shape = (len(hidden), layer.heads, hidden.shape[1])
         queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))
-        if draw is None:
-            directions = torch.randn(self.model.model.random_features, channels)
-            noise = -torch.empty(len(hidden), heads, draws).exponential_().log()
-        else:
-            generator = seeds.generator(draw.seed, "directions", draw.step, index)
-            directions = Kernel.draw(self.model.model.random_features, channels, 1.0, generator).directions
-            key = seeds.derive(draw.seed, "noise", draw.step, index)
-            noise = seeds.gumbel(key, draw.node_ids, heads * draws).view(-1, heads, draws)
+        directions, noise = draws.layer(index, hidden)
         query_features = self._features(queries, directions, dims=(2,))
         key_features = self._features(keys, directions, dims=(0, 2))
-        weights = torch.exp((noise - noise.amax(0)) / attention.temperature)
-        noisy_keys = key_features.unsqueeze(2) * weights.unsqueeze(3)  # [n, h, k, m]
+        noisy_keys = key_features.unsqueeze(2)  # [n, h, k, m]
+        if noise is not None:
+            weights = torch.exp((noise - noise.amax(0)) / self._temperature)
+            noisy_keys = noisy_keys * weights.unsqueeze(3)
         summary = torch.einsum("nhkm,nhd->hkmd", noisy_keys, values)
         numerator = torch.einsum("nhm,hkmd->nhkd", query_features, summary)
         denominator = torch.einsum("nhm,hkm->nhk", query_features, noisy_keys.sum(0))
         heard = (numerator / denominator.unsqueeze(3)).mean(2)
-        heard = heard + layer.gates[0][:, None] * self.root_in * dgl().ops.copy_u_sum(
-            self.graph, values * self.root_out
-        )
-        products = torch.einsum("ehm,ehm->eh", query_features[self.targets], key_features[self.sources])
+        gates = layer.gates.sigmoid() if layer.gate == "sigmoid" else layer.gates
+        for hop, gate in zip(self.hops, gates, strict=True):
+            heard = heard + gate[:, None] * hop.sums(values)
+        joined = layer.output(heard.flatten(1))
+        return joined, self._edge_weights(query_features, key_features) if with_edges and self.hops else None
+
+    def _edge_weights(self, query_features: Tensor, key_features: Tensor) -> Tensor:
+        sources, targets = self.hops[0].sources, self.hops[0].targets
+        products = torch.einsum("ehm,ehm->eh", query_features[targets], key_features[sources])
         normalizers = torch.einsum("nhm,hm->nh", query_features, key_features.sum(0))
-        return layer.output(heard.flatten(1)), (products / normalizers[self.targets]).log()
+        return products / normalizers[targets]
 
     def _features(self, rows: Tensor, directions: Tensor, dims: tuple[int, ...]) -> Tensor:
-        rows = rows * (rows.shape[2] ** -0.25 / math.sqrt(self.model.attention.temperature))
+        rows = rows * (rows.shape[2] ** -0.25 / math.sqrt(self._temperature))
         projected = rows @ directions.t()
         peak = projected.amax(dims, keepdim=True).detach()
-        return torch.exp(projected - rows.square().sum(2, keepdim=True) / 2 - peak) / math.sqrt(len(directions))
+        features = torch.exp(projected - rows.square().sum(2, keepdim=True) / 2 - peak) / math.sqrt(len(directions))
+        return features + self.model.attention.epsilon
+
+    @property
+    def _temperature(self) -> float:
+        attention = self.model.attention
+        return attention.temperature if self.model.training else attention.eval_temperature or attention.temperature

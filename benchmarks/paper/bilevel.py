@@ -1,0 +1,144 @@
+"""The two levels of LDS: a network that learns on drawn graphs, and the gradient of its validation for their edges.
+
+inner   w' = Φ(w, A), one step of Adam on the training loss of a network of two convolutions over a graph A drawn from
+        the probabilities θ of all pairs of nodes
+outer   the gradient of the validation loss for θ, through the steps in reverse, with dA/dθ taken as the identity
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nfdist import seeds
+from nfdist.model.task import Task
+
+MEAN_DECAY, SQUARE_DECAY, LEAST_SQUARE = 0.9, 0.999, 1e-12  # Adam's; the last is under the root, which it keeps smooth
+
+Sample = Callable[[Tensor, int], Tensor]  # a graph [n, n] of probabilities [n, n], as a function of the step
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The inner network and its training, and how the probabilities move."""
+
+    channels: int = 16
+    learning_rate: float = 0.01
+    weight_decay: float = 5e-4
+    dropout: float = 0.5
+    steps: int = 5  # before each move, and as many as its gradient goes back through
+    outer_rate: float = 1.0
+    outer_decay: float = 0.99  # of the outer rate, a move
+    samples: int = 16  # graphs whose predictions are averaged
+    epochs: int = 100
+    patience: int = 10  # epochs without a better score, after which the network starts anew
+    restarts: int = 3  # new starts in a row that bring nothing better
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The data of both objectives; `sample` draws the graph of a step."""
+
+    features: Tensor
+    labels: Tensor
+    task: Task
+    train_rows: Tensor
+    outer_rows: Tensor
+    settings: Settings
+    seed: int
+    sample: Sample
+
+    def predict(self, weights: Sequence[Tensor], graph: Tensor, step: int | None = None) -> Tensor:
+        """Logits of a network of two convolutions; with dropout in a step."""
+        first, first_bias, second, second_bias = weights
+        hidden = spread(graph, self.features @ first + first_bias).relu()
+        if step is not None and self.settings.dropout:
+            generator = seeds.generator(self.seed, "lds dropout", step)
+            kept = torch.rand(hidden.shape, generator=generator) >= self.settings.dropout
+            hidden = hidden * kept / (1 - self.settings.dropout)
+        return spread(graph, hidden @ second + second_bias)
+
+    def inner_step(self, state: Sequence[Tensor], graph: Tensor, step: int, *, keep_graph: bool) -> list[Tensor]:
+        """One step of Adam: weights, means and squares of gradients, differentiable if the graph of it is kept."""
+        weights, means, squares = state[:4], state[4:8], state[8:]
+        logits = self.predict(weights, graph, step)
+        loss = self.task.loss(logits[self.train_rows], self.labels[self.train_rows]).mean
+        loss = loss + self.settings.weight_decay / 2 * weights[0].square().sum()
+        gradients = torch.autograd.grad(loss, weights, create_graph=keep_graph)
+        means = [MEAN_DECAY * old + (1 - MEAN_DECAY) * new for old, new in zip(means, gradients, strict=True)]
+        squares = [
+            SQUARE_DECAY * old + (1 - SQUARE_DECAY) * new.square() for old, new in zip(squares, gradients, strict=True)
+        ]
+        rate = self.settings.learning_rate / (1 - MEAN_DECAY ** (step + 1))
+        correction = 1 - SQUARE_DECAY ** (step + 1)
+        moved = [
+            weight - rate * mean / (square / correction + LEAST_SQUARE).sqrt()
+            for weight, mean, square in zip(weights, means, squares, strict=True)
+        ]
+        return [*moved, *means, *squares]
+
+    def outer_loss(self, weights: Sequence[Tensor], graph: Tensor) -> Tensor:
+        logits = self.predict(weights, graph)[self.outer_rows]
+        return self.task.loss(logits, self.labels[self.outer_rows]).mean
+
+    def first_state(self) -> list[Tensor]:
+        """Weights as drawn (Glorot), and moments of zero."""
+        widths = (self.features.shape[1], self.settings.channels, self.task.num_classes)
+        weights: list[Tensor] = []
+        for layer in range(2):
+            shape = (widths[layer], widths[layer + 1])
+            generator = seeds.generator(self.seed, "lds weights", layer)
+            drawn = (torch.rand(shape, generator=generator) * 2 - 1) * (6 / sum(shape)) ** 0.5
+            weights += [drawn.to(self.features.dtype), self.features.new_zeros(shape[1])]
+        return [*weights, *(torch.zeros_like(weight) for _ in range(2) for weight in weights)]
+
+
+def spread(graph: Tensor, rows: Tensor) -> Tensor:
+    """D^(-1/2) (A + I) D^(-1/2) rows, D the degrees of A + I."""
+    root = (graph.sum(1, keepdim=True) + 1).rsqrt()
+    scaled = root * rows
+    return root * (graph @ scaled + scaled)
+
+
+def draw_graph(probabilities: Tensor, step: int, *, seed: int) -> Tensor:
+    """A symmetric graph without self-loops: every pair is an edge with its probability."""
+    drawn = torch.rand(probabilities.shape, generator=seeds.generator(seed, "lds graph", step))
+    upper = (drawn < probabilities).triu_(1)
+    return (upper | upper.t()).to(probabilities.dtype)
+
+
+def unroll(problem: Problem, probabilities: Tensor, state: list[Tensor], first_step: int) -> list[list[Tensor]]:
+    """The states before each step of an epoch, and the one after the last."""
+    states = [state]
+    for step in range(first_step, first_step + problem.settings.steps):
+        leaves = [tensor.detach().requires_grad_() for tensor in states[-1]]
+        graph = problem.sample(probabilities, step)
+        moved = problem.inner_step(leaves, graph, step, keep_graph=False)
+        states.append([tensor.detach() for tensor in moved])
+    return states
+
+
+def hypergradient(problem: Problem, probabilities: Tensor, states: list[list[Tensor]], first_step: int) -> Tensor:
+    """The gradient of the outer loss for the probability of each pair, [n, n] symmetric with a diagonal of 0.
+
+    Only one step at a time is differentiated: it is made again, on the same graph, from the state before it.
+    """
+    last = first_step + len(states) - 1
+    weights = [tensor.detach().requires_grad_() for tensor in states[-1][:4]]
+    graph = problem.sample(probabilities, last).detach().requires_grad_()
+    *pulls, total = torch.autograd.grad(problem.outer_loss(weights, graph), [*weights, graph])
+    pulls += [torch.zeros_like(tensor) for tensor in states[-1][4:]]
+    for step in reversed(range(first_step, last)):
+        leaves = [tensor.detach().requires_grad_() for tensor in states[step - first_step]]
+        graph = problem.sample(probabilities, step).detach().requires_grad_()
+        moved = problem.inner_step(leaves, graph, step, keep_graph=True)
+        *pulls, gradient = torch.autograd.grad(moved, [*leaves, graph], pulls)
+        total += gradient
+    del graph
+    return (total + total.t()).fill_diagonal_(0)
+
+
+def move(probabilities: Tensor, gradient: Tensor, rate: float) -> None:
+    """One projected step of the probabilities, in place."""
+    probabilities.sub_(gradient, alpha=rate).clamp_(0, 1)

@@ -1,0 +1,131 @@
+"""What an epoch of a small graph costs: Cora against the published recipe in time, Deezer in memory.
+
+    NFDIST_DATA=FOLDER python benchmarks/paper/epoch.py [--pairs 20] [--threads 2]
+
+Both sides train the published model on the whole graph and take turns in one process: a training step, and an epoch,
+which is a step and an evaluation with its scores. Deezer (31,241 sparse features) is three epochs of `nfdist train`,
+and its memory the peak resident set that the run reports.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import published
+import torch
+
+from nfdist import settings
+from nfdist.config import Config
+from nfdist.evaluate.full import FullGraph
+from nfdist.evaluate.scores import resolve_metric, score
+from nfdist.evaluate.split import split_of
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.task import Task
+from nfdist.partition.pipeline import partition
+from nfdist.partition.recipe import Recipe
+from nfdist.rendezvous import Place
+from nfdist.runs.run import Run
+from nfdist.train.batches import Assembler
+from nfdist.train.graph import Graph
+from nfdist.train.optimization import make_optimizer
+from nfdist.train.sampling import Position
+from nfdist.train.step import Counts, Stepper
+from nfdist.world import World
+
+ROOT = Path(__file__).parents[2]
+SEED = 0
+GIB = 2**30
+
+
+class Trained:
+    """What `nfdist train` does in an epoch, without its files."""
+
+    def __init__(self, config: Config) -> None:
+        world = World()
+        graph = Graph.open(config, Place(), world)
+        store, self._split = graph.store, split_of(graph.store, config.data, SEED)
+        self._task, self._rate, self._number = Task(store.task, store.num_classes), config.train.learning_rate, 0
+        self._metric = resolve_metric(config.evaluate.metric, self._task)
+        self._model = NodeFormer(
+            store.num_features, store.num_classes, config.model, config.attention, config.relation, seed=SEED
+        )
+        assembler = Assembler(graph.loading_store, graph.loading_hops, config.relation, self._split, world)
+        self._batch = assembler.assemble(*graph.sampler(config, self._split, world, SEED).take(Position()))
+        self._counts = Counts(self._task.count(self._batch.labels), self._batch.num_edges, self._batch.num_nodes)
+        optimizer = make_optimizer(self._model, config.train)
+        self._stepper = Stepper(self._model, self._model, optimizer, self._task, config.train, world, SEED)
+        self._full = FullGraph(store, graph.hops, config.relation, world)
+        self._labels = store.labels(torch.arange(store.num_nodes))
+
+    def step(self) -> None:
+        self._stepper.step(self._batch, self._number, self._counts, self._rate)
+        self._number += 1
+
+    def epoch(self) -> None:
+        self.step()
+        logits = self._full.evaluate(self._model.eval(), SEED).logits
+        score(World(), self._task, self._metric, logits, self._labels, self._split)
+
+
+def seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def compare_epochs(config: Config, pairs: int) -> None:
+    """Steps and epochs of both sides in turns, after two of each that are not counted."""
+    ours, plain = Trained(config), published.Published(config, published.Graph.open(config), SEED)
+    sides: dict[str, Callable[[], object]] = {
+        "nfdist step": ours.step,
+        "published step": plain.step,
+        "nfdist epoch": ours.epoch,
+        "published epoch": lambda: (plain.step(), plain.evaluate()),
+    }
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(pairs + 2):
+        for name, side in sides.items():
+            times[name].append(seconds(side))
+    medians = {name: statistics.median(values[2:]) for name, values in times.items()}
+    print(f"{'':12}{'nfdist':>10}{'published':>12}{'ratio':>8}   wanted")
+    for what, wanted in (("step", ""), ("epoch", ">= 2.5")):
+        left, right = medians[f"nfdist {what}"], medians[f"published {what}"]
+        print(f"Cora {what + ', s':7}{left:10.3f}{right:12.3f}{right / left:8.2f}   {wanted}")
+
+
+def report_memory(folder: Path, threads: int) -> None:
+    """The peak resident set of a training of Deezer."""
+    run = folder / "deezer-run"
+    overrides = (f"data.partition={folder / 'deezer-europe'}", f"run.dir={run}", "train.epochs=3", "train.seeds=[0]")
+    command = [sys.executable, "-m", "nfdist", "train", str(ROOT / "launch/paper/deezer-europe.toml"), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, "observe.port=0"], check=True, capture_output=True, env=environment)
+    result = Run.open(run).result()
+    assert result is not None
+    used = result["peak_memory_bytes"] / GIB
+    print(f"Deezer, GiB {used:10.2f}{3:12}{used / 3:8.2f}   <= 1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for graph in ("cora", "deezer-europe"):
+            partition(Recipe.build(str(ROOT / "partitions" / f"{graph}.toml"), {"out": str(folder / graph)}))
+        cora = settings.load(ROOT / "launch/paper/cora.toml", [f"data.partition={folder / 'cora'}"])
+        compare_epochs(cora, options.pairs)
+        report_memory(folder, options.threads)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""The rows of the paper's tables as data, in order of importance: a run may be cut at any time.
+
+A row names a recipe in partitions/, a configuration in launch/ and what it changes in it; `run.py --list` shows all.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GROUPS = {
+    "nodeformer": "NodeFormer with the published settings",
+    "published": "The recipe of the published code, on the same splits",
+    "best": "NodeFormer with settings chosen on validation scores",
+    "ablation": "Ablations",
+    "baseline": "Baselines",
+    "structure": "Structure learners",
+    "grid": "Temperature and random features on Cora",
+    "stand-in": "Stand-ins for data that is not here",
+}
+QUICK_OVERRIDES = ("train.epochs=60", "train.seeds=[0]")
+NAMES = {
+    "cora": "Cora",
+    "citeseer": "Citeseer",
+    "actor": "Actor",
+    "deezer-europe": "Deezer",
+    "20news-k5": "20News, k = 5",
+    "20news-k10": "20News, k = 10",
+    "20news-k15": "20News, k = 15",
+    "20news-k20": "20News, k = 20",
+    "20news": "20News, no graph",
+    "ogbn-proteins": "OGB-Proteins",
+    "amazon2m": "Amazon2M",
+    "mini-imagenet-knn": "Mini-ImageNet, k = 5",
+    "mini-imagenet": "Mini-ImageNet, no graph",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A published score in percent, with its deviation where one was published."""
+
+    mean: float
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One row: `overrides` change the configuration, `rows` takes so many rows of the source instead of all.
+
+    `script` is what trains it: `nfdist train`, or published.py or lds.py beside this file.
+    """
+
+    id: str
+    group: str
+    dataset: str
+    method: str
+    config: str
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    paper: Figure | None = None
+    notes: str = ""
+    script: str = "train"
+    rows: int = 0
+    quick: bool = False
+
+
+PUBLISHED_FIGURES = {
+    "cora": Figure(88.69, 0.46),
+    "citeseer": Figure(76.33, 0.59),
+    "actor": Figure(35.31, 1.29),
+    "20news-k5": Figure(66.01),
+    "20news-k10": Figure(65.21),
+    "20news-k15": Figure(64.69),
+    "20news-k20": Figure(64.55),
+    "20news": Figure(64.71, 1.33),
+    "deezer-europe": Figure(71.24, 0.32),
+    "ogbn-proteins": Figure(77.45),
+}
+QUICK = ("cora", "citeseer", "actor")
+
+GATES = "relation.gate=none"
+ABLATIONS = {
+    "no-edge-loss": ("without edge loss", ("train.edge_loss=0",)),
+    "no-bias": ("without relational bias", (GATES,)),
+    "neither": ("without both", (GATES, "train.edge_loss=0")),
+    "dt": ("-dt: softmax at temperature 1", ("attention.kind=softmax", "attention.temperature=1.0")),
+    "tp": ("-tp: softmax at temperature 0.25", ("attention.kind=softmax", "attention.temperature=0.25")),
+}
+ABLATION_NOTES = {
+    "cora-no-edge-loss": "in the paper 6.7 below NodeFormer",
+    "citeseer-no-edge-loss": "in the paper 5.7 below NodeFormer",
+}
+
+PATIENCE = "train.early_stop=200"
+USUAL = (
+    *("model.layers=2", "model.dropout=0.5", "model.norm=none", "train.learning_rate=0.01", "train.weight_decay=5e-4"),
+    *("train.edge_loss=0", "train.epochs=500", "train.early_stop=100"),
+)
+HEARING = (*USUAL, "relation.order=1")
+WALKS = "train.sampling=walks"
+BASELINES = {
+    "mlp": ("MLP", ("model.name=mlp", *USUAL, "relation.order=0")),
+    "gcn": ("GCN", ("model.name=gcn", *HEARING)),
+    # One map of averaged features: rows of Cora sum to 1, so it takes large steps to leave the majority class.
+    "sgc": ("SGC", ("model.name=sgc", *HEARING, "train.learning_rate=0.2", "train.weight_decay=5e-5")),
+    "gat": ("GAT", ("model.name=gat", *HEARING, "model.heads=4")),
+    "mixhop": ("MixHop", ("model.name=mixhop", *HEARING)),
+    "jknet": ("JKNet", ("model.name=jknet", *HEARING)),
+    "dropedge": ("DropEdge", ("model.name=dropedge", *HEARING, "model.edge_dropout=0.5")),
+    "saint-gcn": ("GraphSAINT-GCN", ("model.name=gcn", *HEARING, WALKS)),
+    "saint-gat": ("GraphSAINT-GAT", ("model.name=gat", *HEARING, "model.heads=4", WALKS)),
+}
+BASELINE_DATASETS = {"cora": 800, "citeseer": 800, "actor": 2000, "deezer-europe": 6000, "20news-k5": 3000}  # a batch
+
+# Every epoch of these is that of many pairs of nodes, so they get fewer.
+IDGL = (
+    *("model.name=idgl", *HEARING, "train.edge_loss=0.1", "model.heads=2", "model.refinements=3"),
+    *("train.epochs=200", "train.early_stop=40", "train.seeds=[0, 1, 2]"),
+)
+LDS = ("train.epochs=100", "train.seeds=[0, 1, 2]")
+STRUCTURE = {
+    "idgl-anchors": ("IDGL-Anch", (*IDGL, "model.anchors=500"), "train"),
+    "idgl": ("IDGL", IDGL, "train"),
+    "lds": ("LDS", LDS, "lds"),
+}
+STRUCTURE_DATASETS = ("cora", "citeseer", "20news-k5")
+
+TEMPERATURES = (0.1, 0.25, 0.4, 0.7, 1.0)
+FEATURES = (10, 30, 50, 100)
+
+
+def experiments() -> list[Experiment]:
+    """All rows, the most important first."""
+    return list(
+        chain(
+            map(_nodeformer, ("cora", "citeseer", "actor", "20news-k5", "20news", "deezer-europe")),
+            map(_published, ("cora", "citeseer", "actor", "20news-k5", "deezer-europe")),
+            _best(),
+            _ablations(),
+            map(_nodeformer, ("20news-k10", "20news-k15", "20news-k20")),
+            _baselines(),
+            _structure_learners(),
+            _grid(),
+            _stand_ins(),
+            [_published("20news")],
+            map(_nodeformer, ("ogbn-proteins", "amazon2m")),
+            (_mini_imagenet(name) for name in ("mini-imagenet-knn", "mini-imagenet")),
+        )
+    )
+
+
+def chosen_rows(quick: bool, patterns: Sequence[str]) -> list[Experiment]:
+    """The rows asked for, in order of importance; quick ones with fewer epochs and one seed."""
+    rows = [row for row in experiments() if not patterns or any(fnmatchcase(row.id, pattern) for pattern in patterns)]
+    if not quick:
+        return rows
+    return [replace(row, overrides=(*row.overrides, *QUICK_OVERRIDES)) for row in rows if row.quick]
+
+
+def _nodeformer(dataset: str) -> Experiment:
+    return Experiment(
+        dataset,
+        "nodeformer",
+        dataset,
+        "NodeFormer",
+        f"launch/paper/{dataset}.toml",
+        dataset,
+        paper=PUBLISHED_FIGURES.get(dataset),
+        quick=dataset in QUICK,
+    )
+
+
+def _published(dataset: str) -> Experiment:
+    return Experiment(
+        f"{dataset}-published",
+        "published",
+        dataset,
+        "published recipe",
+        f"launch/paper/{dataset}.toml",
+        dataset,
+        (PATIENCE, *(("train.seeds=[0, 1, 2]",) if dataset == "20news" else ())),  # there a seed takes an hour
+        paper=PUBLISHED_FIGURES[dataset],
+        script="published",
+    )
+
+
+def _best() -> Iterator[Experiment]:
+    """Every configuration in launch/best; its name is its dataset's."""
+    for path in sorted((ROOT / "launch" / "best").glob("*.toml")):
+        name = path.stem
+        yield Experiment(
+            f"{name}-best",
+            "best",
+            name,
+            "NodeFormer, best settings",
+            f"launch/best/{path.name}",
+            name,
+            paper=PUBLISHED_FIGURES.get(name),
+        )
+
+
+def _ablations() -> Iterator[Experiment]:
+    for name, (method, overrides) in ABLATIONS.items():
+        for dataset in ("cora", "citeseer"):
+            yield Experiment(
+                f"{dataset}-{name}",
+                "ablation",
+                dataset,
+                method,
+                f"launch/paper/{dataset}.toml",
+                dataset,
+                (*overrides, PATIENCE),
+                notes=ABLATION_NOTES.get(f"{dataset}-{name}", ""),
+                quick=name == "no-edge-loss",
+            )
+
+
+def _baselines() -> Iterator[Experiment]:
+    for name, (method, overrides) in BASELINES.items():
+        for dataset, batch_nodes in BASELINE_DATASETS.items():
+            size = (f"train.batch_nodes={batch_nodes}",) if WALKS in overrides else ()
+            yield _baseline(name, method, dataset, (*overrides, *size))
+    method, overrides = BASELINES["mlp"]
+    yield _baseline("mlp", method, "20news", (*overrides, "model.channels=64"))
+
+
+def _baseline(name: str, method: str, dataset: str, overrides: tuple[str, ...]) -> Experiment:
+    return Experiment(
+        f"{dataset}-{name}",
+        "baseline",
+        dataset,
+        method,
+        f"launch/paper/{dataset}.toml",
+        dataset,
+        overrides,
+        quick=dataset in QUICK and name in ("gcn", "mlp"),
+    )
+
+
+def _structure_learners() -> Iterator[Experiment]:
+    for dataset in STRUCTURE_DATASETS:
+        config = f"launch/paper/{dataset}.toml"
+        for name, (method, overrides, script) in STRUCTURE.items():
+            yield Experiment(
+                f"{dataset}-{name}", "structure", dataset, method, config, dataset, overrides, script=script
+            )
+
+
+def _grid() -> Iterator[Experiment]:
+    for temperature in TEMPERATURES:
+        for features in FEATURES:
+            yield Experiment(
+                f"grid-tau{temperature}-m{features}",
+                "grid",
+                "cora",
+                f"tau = {temperature}, m = {features}",
+                "launch/paper/cora.toml",
+                "cora",
+                (
+                    *(f"attention.temperature={temperature}", f"model.random_features={features}"),
+                    *("train.epochs=300", "train.seeds=[0, 1]"),
+                ),
+            )
+
+
+def _stand_ins() -> Iterator[Experiment]:
+    """Data of about the size and kind of what is not here; their scores are comparable with nothing in the paper."""
+    images, no_graph = "launch/paper/mini-imagenet-knn.toml", "launch/paper/mini-imagenet.toml"
+    for_images = "for Mini-ImageNet: 1,797 images of handwritten digits"
+    yield _stand_in("digits-k5", "digits, k = 5", images, "digits", (), for_images)
+    yield _stand_in("digits", "digits, no graph", no_graph, "digits", (), for_images)
+    short = ("train.epochs=100", "train.seeds=[0, 1]", "train.evaluate_every=5")
+    for_images = "for Mini-ImageNet: as many images of Fashion-MNIST, pixels as features"
+    yield _stand_in("fashion-k5", "Fashion-MNIST, k = 5", images, "fashion-mnist", short, for_images, rows=18_000)
+    yield _stand_in("fashion", "Fashion-MNIST, no graph", no_graph, "fashion-mnist", short, for_images, rows=18_000)
+    yield _stand_in(
+        "acl-anthology",
+        "ACL Anthology",
+        "launch/paper/ogbn-proteins.toml",
+        "acl-anthology",
+        ("evaluate.metric=accuracy", "train.epochs=30", "train.seeds=[0, 1]", "train.evaluate_every=5"),
+        "for OGB-Proteins' scale: 110,000 papers, 4.7M pairs with a common author, 59 venues",
+    )
+    few = ("train.epochs=5", "train.seeds=[0]", "train.evaluate_every=5")
+    yield _stand_in(
+        "ncbi-taxonomy",
+        "NCBI taxonomy",
+        "launch/paper/amazon2m.toml",
+        "ncbi-taxonomy",
+        few,
+        "for Amazon2M's scale: a tree of 2.6M taxa, 12 divisions",
+    )
+    yield _stand_in(
+        "amazon2m-like",
+        "amazon2m-like",
+        "launch/amazon2m-like.toml",
+        "amazon2m-like",
+        few,
+        "for Amazon2M's scale: a made graph of its shape",
+    )
+
+
+def _stand_in(
+    name: str, title: str, config: str, recipe: str, overrides: tuple[str, ...], notes: str, rows: int = 0
+) -> Experiment:
+    return Experiment(name, "stand-in", title, "NodeFormer", config, recipe, overrides, notes=notes, rows=rows)
+
+
+def _mini_imagenet(name: str) -> Experiment:
+    return Experiment(
+        name, "nodeformer", name, "NodeFormer", f"launch/paper/{name}.toml", "mini-imagenet", notes="k = 5"
+    )

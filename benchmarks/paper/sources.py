@@ -1,0 +1,79 @@
+"""Where a row's data comes from, its digest, and the partition made of it, once."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from experiments import ROOT, Experiment
+
+from nfdist import seeds
+from nfdist.errors import PartitionError
+from nfdist.files import checksum
+from nfdist.partition.sources.locate import Located, locate
+from nfdist.settings import read_toml
+
+
+def recipe_path(row: Experiment) -> Path:
+    return ROOT / "partitions" / f"{row.recipe}.toml"
+
+
+def located_source(row: Experiment) -> Located | None:
+    """The source of a row, None where its data is not here."""
+    try:
+        return locate(read_toml(recipe_path(row))["source"])
+    except PartitionError:
+        return None
+
+
+def data_digest(row: Experiment, source: Located) -> str:
+    """A name for the data: the recipe and the source's content."""
+    recipe = {key: value for key, value in read_toml(recipe_path(row)).items() if key != "out"}
+    return digest_of([recipe, row.rows, source.kind, _content_of(source.path)])
+
+
+def row_digest(row: Experiment, source: Located) -> str:
+    """A name for what a row computes: configuration, overrides and data."""
+    return digest_of([row.script, read_toml(ROOT / row.config), row.overrides, data_digest(row, source)])
+
+
+def digest_of(content: Any) -> str:
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def partition_folder(row: Experiment, source: Located, work: Path) -> Path:
+    return work / "partitions" / f"{row.recipe}-{data_digest(row, source)}"
+
+
+def partition_environment(row: Experiment, source: Located, work: Path) -> dict[str, str]:
+    """The environment in which the recipe finds its source: of a subset, a data folder that holds only that."""
+    if not row.rows:
+        return dict(os.environ)
+    assert source.path is not None
+    folder = work / "sources" / f"{row.recipe}-{row.rows}"
+    write_subset(source.path, folder / source.path.name, row.rows)
+    return {**os.environ, "NFDIST_DATA": str(folder)}
+
+
+def write_subset(source: Path, target: Path, rows: int) -> None:
+    """Some rows of an .npz of features and labels without edges, drawn by a fixed seed."""
+    if target.exists():
+        return
+    with np.load(source, allow_pickle=False) as arrays:
+        features, labels = arrays["feat"], arrays["label"]
+    chosen = np.sort(seeds.numpy_generator(0, "subset").permutation(len(labels))[:rows])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_suffix(".part.npz")
+    np.savez(aside, feat=features[chosen].astype(np.float32) / features.max(), label=labels[chosen])
+    aside.rename(target)
+
+
+def _content_of(path: Path | None) -> Any:
+    """The checksum of a file, or names and sizes of a folder's files."""
+    if path is None:
+        return None
+    if path.is_file():
+        return checksum(path)
+    return sorted([str(file.relative_to(path)), file.stat().st_size] for file in path.rglob("*") if file.is_file())

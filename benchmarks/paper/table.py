@@ -1,0 +1,253 @@
+"""RESULTS.md from the result files: measured beside published, row by row, with what it cost.
+
+python benchmarks/paper/table.py [--quick]
+"""
+
+import argparse
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments import FEATURES, GROUPS, NAMES, TEMPERATURES, Experiment, Figure, chosen_rows
+from results import Result, read_result
+from sources import located_source, row_digest
+
+from nfdist.files import replace_file
+
+HERE = Path(__file__).parent
+METRICS = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
+COLUMNS = (
+    *("dataset", "method", "metric", "measured", "paper", "difference", "seeds x epochs"),
+    *("seconds", "peak memory", "commit", "command"),
+)
+PAIRED = {
+    "published": "NodeFormer minus the published recipe, paired by splits",
+    "ablation": "NodeFormer minus its ablations, paired by splits",
+}
+FIGURES = {
+    "transductive.svg": "Test scores of all methods on the transductive datasets.",
+    "grid.svg": "NodeFormer on Cora against the number of random features, by temperature.",
+    "scaling.svg": "Time and memory of one epoch against the number of nodes, on 20News.",
+    "embeddings-20news.png": "Posts of 20News by their embeddings, with the strongest latent edges.",
+    "embeddings-digits.png": "Digits by their embeddings, with the strongest latent edges.",
+    "structure-cora.png": "Latent structure of Cora beside its input graph; nodes are sorted by class.",
+    "structure-citeseer.png": "Latent structure of Citeseer beside its input graph; nodes are sorted by class.",
+}
+
+
+def results_folder(quick: bool) -> Path:
+    return HERE / ("results-quick" if quick else "results")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row and what is known of it; `missing` says why there is no result, `stale` that it is of other settings."""
+
+    row: Experiment
+    result: Result | None
+    missing: str = ""
+    stale: bool = False
+
+
+def write_table(results: Path, quick: bool) -> Path:
+    """Write RESULTS.md, or RESULTS-quick.md, beside the folder of result files."""
+    entries = [entry_of(row, results) for row in chosen_rows(quick, [])]
+    path = results.with_name("RESULTS-quick.md" if quick else "RESULTS.md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figures = [] if quick else [name for name in FIGURES if (path.parent / "figures" / name).exists()]
+    replace_file(path, render(entries, quick, figures))
+    return path
+
+
+def entry_of(row: Experiment, results: Path) -> Entry:
+    result, source = read_result(results, row.id), located_source(row)
+    if result is None:
+        return Entry(row, None, missing="not run: no data" if source is None else "not run yet")
+    if result.failed:
+        return Entry(row, None, missing=f"failed: {escaped(result.failed)}")
+    return Entry(row, result, stale=source is not None and result.digest != row_digest(row, source))
+
+
+def render(entries: Sequence[Entry], quick: bool, figures: Sequence[str] = ()) -> str:
+    """The whole page."""
+    blocks = [heading(quick)]
+    for group, title in GROUPS.items():
+        members = [entry for entry in entries if entry.row.group == group]
+        if not members:
+            continue
+        if group == "grid":
+            lines = grid_table(members)
+        elif group == "baseline":
+            lines = methods_table(entries)
+        else:
+            lines = score_table(members)
+        blocks.append("\n".join([f"## {title}", "", *notes_of(group), *lines]))
+        if group in PAIRED:
+            blocks.append("\n".join([f"### {PAIRED[group]}", "", *paired_table(entries, group)]))
+    if figures:
+        links = [f"![{FIGURES[name]}](figures/{name})\n\n{FIGURES[name]}" for name in figures]
+        blocks.append("\n\n".join(["## Figures", *links]))
+    return "\n\n".join(blocks) + "\n"
+
+
+PATIENT = "A seed ends after 200 epochs without a better validation score."
+
+
+def heading(quick: bool) -> str:
+    command = "make paper-quick" if quick else "make paper"
+    lines = ["# The paper's results"]
+    if quick:
+        lines += ["", "**Quick: one seed and 60 epochs of a few rows. These are no results to quote.**"]
+    lines += [
+        "",
+        f"Written by `{command}` with `NFDIST_DATA` naming the folder of the datasets; a row alone is run by",
+        "`python benchmarks/paper/run.py --only ID`, and by the command beside it once its partition is made.",
+        "",
+        "Measured is the test score of the epoch with the best validation score, in percent: mean and sample",
+        "deviation over the seeds. Each seed redraws the split (50/25/25) and the weights; the paper's deviations are",
+        "over weights alone. Rows ran one thread each, two at a time. Citeseer's 15 nodes without a label are neither",
+        "trained on nor scored. A commit with a plus had changes that were not committed yet.",
+    ]
+    return "\n".join(lines)
+
+
+def notes_of(group: str) -> list[str]:
+    notes = {
+        "published": PATIENT,
+        "ablation": PATIENT,
+        "best": "The settings in `launch/best`, chosen by validation scores alone.",
+        "baseline": "Two layers, dropout 0.5, learning rate 0.01, weight decay 5e-4, at most 500 epochs, stopped after "
+        "100 without a better validation score (SGC: 0.2 and 5e-5). The best of a dataset is bold.",
+        "grid": "Two seeds and 300 epochs each; everything else as published.",
+        "stand-in": "These show the method on data of the missing datasets' kind or size, few seeds or epochs where "
+        "that is large; the scores compare with nothing in the paper.",
+    }
+    return [notes[group], ""] if group in notes else []
+
+
+def score_table(entries: Iterable[Entry]) -> list[str]:
+    """One line a row, with costs."""
+    noted = [f"- {name_of(entry.row)}, {entry.row.method}: {entry.row.notes}" for entry in entries if entry.row.notes]
+    return [*markdown(COLUMNS, map(score_cells, entries)), *(["", *noted] if noted else [])]
+
+
+def score_cells(entry: Entry) -> list[str]:
+    row, result = entry.row, entry.result
+    published = figure_text(row.paper)
+    if result is None:
+        return [name_of(row), row.method, "", entry.missing, published, *[""] * 6]
+    difference = f"{result.mean - row.paper.mean:+.2f}" if row.paper else ""
+    return [
+        *(name_of(row), row.method, METRICS.get(result.metric, result.metric), measured(entry), published, difference),
+        *(f"{len(result.per_seed)} x {result.epochs}", f"{result.seconds:,.0f}"),
+        *(f"{result.peak_memory_bytes / 2**20:,.0f} MiB", result.commit, f"`{result.command}`"),
+    ]
+
+
+def paired_table(entries: Sequence[Entry], group: str) -> list[str]:
+    """NodeFormer minus the rows of a group on the same splits, with the standard error of the mean difference."""
+    ours = {entry.row.dataset: entry for entry in entries if entry.row.group == "nodeformer"}
+    lines = []
+    for entry in entries:
+        if entry.row.group != group:
+            continue
+        pair, names = ours[entry.row.dataset], [name_of(entry.row), entry.row.method]
+        if entry.result is None or pair.result is None:
+            lines.append([*names, "", "", entry.missing or pair.missing, "", ""])
+            continue
+        mean, error, seeds = paired_difference(pair.result, entry.result)
+        holds = "" if error is None else ("yes" if mean >= -error else "no")
+        shown = f"{mean:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+        lines.append([*names, measured(pair), measured(entry), shown, str(seeds), holds])
+    head = ("dataset", "against", "NodeFormer", "the other", "difference ± standard error", "splits")
+    return markdown((*head, "at most a standard error below"), lines)
+
+
+def paired_difference(ours: Result, theirs: Result) -> tuple[float, float | None, int]:
+    """The mean difference over the seeds both have, its standard error (None of one seed), and their number."""
+    other = {score.seed: score.test for score in theirs.per_seed}
+    differences = [100 * (score.test - other[score.seed]) for score in ours.per_seed if score.seed in other]
+    count = len(differences)
+    error = statistics.stdev(differences) / count**0.5 if count > 1 else None
+    return statistics.fmean(differences), error, count
+
+
+def methods_table(entries: Sequence[Entry]) -> list[str]:
+    """Methods by datasets: the baselines, and above and below them what they are compared with."""
+    compared = ("nodeformer", "best", "baseline", "structure")
+    baselines = [entry.row for entry in entries if entry.row.group == "baseline"]
+    datasets = list(dict.fromkeys(row.dataset for row in baselines))
+    cells: dict[str, dict[str, Entry]] = {}
+    for group in compared:
+        for entry in entries:
+            if entry.row.group == group and entry.row.dataset in datasets:
+                cells.setdefault(entry.row.method, {})[entry.row.dataset] = entry
+    best = {
+        dataset: best_mean(column[dataset] for column in cells.values() if dataset in column) for dataset in datasets
+    }
+    lines = []
+    for method, by_dataset in cells.items():
+        shown = [method_cell(by_dataset.get(dataset), best[dataset]) for dataset in datasets]
+        lines.append([method, *shown])
+    return markdown(("method", *(NAMES[dataset] for dataset in datasets)), lines)
+
+
+def best_mean(entries: Iterable[Entry]) -> float | None:
+    return max((entry.result.mean for entry in entries if entry.result), default=None)
+
+
+def method_cell(entry: Entry | None, best: float | None) -> str:
+    if entry is None:
+        return "-"
+    if entry.result is None:
+        return entry.missing
+    text = measured(entry)
+    return f"**{text}**" if entry.result.mean == best else text
+
+
+def grid_table(entries: Sequence[Entry]) -> list[str]:
+    """Temperatures by numbers of random features."""
+    by_id = {entry.row.id: entry for entry in entries}
+    lines = [
+        [str(temperature), *(method_cell(by_id[f"grid-tau{temperature}-m{m}"], None) for m in FEATURES)]
+        for temperature in TEMPERATURES
+    ]
+    return markdown(("temperature", *(f"m = {m}" for m in FEATURES)), lines)
+
+
+def measured(entry: Entry) -> str:
+    assert entry.result is not None
+    deviation = entry.result.deviation
+    text = f"{entry.result.mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+    return f"{text} (of other settings)" if entry.stale else text
+
+
+def figure_text(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    return f"{figure.mean:.2f}" + ("" if figure.deviation is None else f" ± {figure.deviation:.2f}")
+
+
+def name_of(row: Experiment) -> str:
+    return NAMES.get(row.dataset, row.dataset)
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    print(os.path.relpath(write_table(results_folder(quick), quick)))
+
+
+if __name__ == "__main__":
+    main()

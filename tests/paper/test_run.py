@@ -1,0 +1,175 @@
+"""A run of rows goes on where it stopped, tells what failed, and ends its processes."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import run
+from children import Children, RowError, StoppedError
+from experiments import ROOT, Experiment
+from results import read_result
+from sources import located_source, partition_folder, row_digest, write_subset
+from table import results_folder
+
+OUTCOME = {
+    "per_seed": [{"seed": 0, "best": {"epoch": 2, "train": 1.0, "valid": 0.5, "test": 0.4}}],
+    "seconds": {"train": 1.0, "wait": 0.5, "evaluate": 2.0},
+    "peak_memory_bytes": 1 << 20,
+}
+ROW = Experiment("digits", "stand-in", "digits", "NodeFormer", "launch/paper/mini-imagenet.toml", "digits")
+OTHER = Experiment(
+    "other", "stand-in", "digits", "NodeFormer", "launch/paper/mini-imagenet.toml", "digits", ("model.heads=1",)
+)
+
+
+class RecordedChildren(Children):
+    """Runs nothing, remembers what was asked, and fails where a word says so."""
+
+    def __init__(self, broken: str = "never") -> None:
+        super().__init__()
+        self.asked: list[Sequence[str]] = []
+        self.broken = broken
+
+    def run(self, command: Sequence[str], environment: dict[str, str], log: Path) -> str:
+        self.asked.append(command)
+        if self.broken in command:
+            raise RowError(f"exit code 1: {ROOT}/launch is broken")
+        return f"words first\n{json.dumps(OUTCOME)}\n"
+
+
+def made_workshop(folder: Path, children: Children) -> run.Workshop:
+    return run.Workshop(folder / "work", folder / "results", children)
+
+
+def trainings(children: RecordedChildren) -> list[Sequence[str]]:
+    return [command for command in children.asked if "train" in command]
+
+
+def test_a_finished_row_is_not_run_again_unless_it_changed(tmp_path: Path) -> None:
+    children = RecordedChildren()
+    workshop = made_workshop(tmp_path, children)
+    run.run_rows(workshop, [ROW, OTHER], 2, quick=False)
+    assert len(trainings(children)) == 2
+    assert workshop.is_done(ROW)
+    assert workshop.is_done(OTHER)
+    changed = Experiment(**{**vars(ROW), "overrides": ("model.heads=2",)})
+    assert not workshop.is_done(changed)
+    assert [run.state_of(workshop, row) for row in (ROW, changed)] == ["done", "changed"]
+
+
+def test_a_failed_row_is_told_without_folders_and_tried_again(tmp_path: Path) -> None:
+    workshop = made_workshop(tmp_path, RecordedChildren(broken="model.heads=1"))
+    run.run_rows(workshop, [OTHER, ROW], 1, quick=False)
+    failed = read_result(tmp_path / "results", "other")
+    assert failed is not None
+    assert failed.failed == "exit code 1: launch is broken"
+    assert not workshop.is_done(OTHER)
+    assert workshop.is_done(ROW)
+    assert run.state_of(workshop, OTHER) == "failed"
+
+
+def test_a_result_holds_what_the_table_needs(tmp_path: Path) -> None:
+    result = made_workshop(tmp_path, RecordedChildren()).make(OTHER)
+    source = located_source(OTHER)
+    assert source is not None
+    assert (result.metric, result.epochs, result.seconds, result.mean) == ("accuracy", 250, 3.0, pytest.approx(40.0))
+    assert result.digest == row_digest(OTHER, source)
+    assert result.command == "nfdist train launch/paper/mini-imagenet.toml model.heads=1"
+    assert str(tmp_path) not in (tmp_path / "results" / "other.json").read_text()
+
+
+def test_every_row_has_a_folder_for_its_very_settings_and_resumes_in_it(tmp_path: Path) -> None:
+    children = RecordedChildren()
+    workshop = made_workshop(tmp_path, children)
+    digest = workshop.make(OTHER).digest
+    (command,) = trainings(children)
+    assert f'run.dir="{tmp_path}/work/runs/other-{digest}"' in command
+    assert {"--resume", "--json", "model.heads=1", "observe.port=0"} <= set(command)
+    source = located_source(OTHER)
+    assert source is not None
+    assert partition_folder(OTHER, source, tmp_path) == partition_folder(ROW, source, tmp_path)
+
+
+def test_a_process_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "import sys; print('first', file=sys.stderr); sys.exit('then this')"]
+    with pytest.raises(RowError, match="exit code 1: then this"):
+        Children().run(words, dict(os.environ), tmp_path / "log")
+
+
+def test_stopping_ends_the_processes_and_starts_no_more(tmp_path: Path) -> None:
+    children = Children()
+    ended: list[type[BaseException]] = []
+
+    def sleep() -> None:
+        try:
+            children.run([sys.executable, "-c", "import time; time.sleep(60)"], dict(os.environ), tmp_path / "log")
+        except StoppedError as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    while not children._running:
+        time.sleep(0.01)
+    children.stop()
+    thread.join(20)
+    assert ended == [StoppedError]
+    with pytest.raises(StoppedError):
+        children.run(["true"], dict(os.environ), tmp_path / "log")
+
+
+def test_a_subset_is_drawn_once_from_all_rows(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.npz"
+    np.savez(whole, feat=np.arange(300, dtype=np.uint8).reshape(100, 3) % 251, label=np.arange(100))
+    write_subset(whole, tmp_path / "part" / "whole.npz", 20)
+    with np.load(tmp_path / "part" / "whole.npz") as arrays:
+        labels, features = arrays["label"], arrays["feat"]
+    assert len(set(labels.tolist())) == 20
+    assert labels.max() > 40
+    with np.load(whole) as arrays:
+        assert np.allclose(features * 250, arrays["feat"][labels])
+
+
+def run_script(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "NFDIST_DATA"} | variables
+    script = [sys.executable, str(ROOT / "benchmarks" / "paper" / "run.py")]
+    environment["PYTHONPATH"] = str(ROOT)
+    return subprocess.run([*script, *words], env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_without_data_it_is_one_line(tmp_path: Path) -> None:
+    done = run_script("--work", str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "NFDIST_DATA is not set" in done.stderr
+    assert run_script("--only", "nothing*").returncode == 2
+
+
+def test_a_quick_row_from_data_to_table_and_again(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 80)
+    arrays = {"feat": np.eye(2, dtype=np.float32)[labels], "edge_index": generator.integers(0, 80, (2, 200))}
+    np.savez(tmp_path / "actor.npz", label=labels, **arrays)
+    words = (
+        "--quick",
+        "--only",
+        "actor",
+        "--work",
+        str(tmp_path / "work"),
+        "--results",
+        str(tmp_path / "results-quick"),
+    )
+    first = run_script(*words, NFDIST_DATA=str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    result = read_result(tmp_path / "results-quick", "actor")
+    assert result is not None
+    assert (result.failed, len(result.per_seed), result.epochs) == ("", 1, 60)
+    assert f"{result.mean:.2f}" in (tmp_path / "RESULTS-quick.md").read_text()
+    again = run_script(*words, NFDIST_DATA=str(tmp_path))
+    assert "1 done, 0 to run" in again.stderr
+    assert results_folder(quick=True).name == "results-quick"

@@ -1,0 +1,75 @@
+"""Points of time and memory: measured for every method, and ended where a limit would be passed."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+import scaling
+from scaling import OVERRIDES, Point, configured, excess, foretold, measure
+
+from nfdist.errors import ConfigError
+from nfdist.model.build import build_model
+from tests.train.building import build_partition
+
+GIB = 2**30
+OPTIONS = argparse.Namespace(memory="4GiB", seconds=60.0)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_partition(tmp_path_factory.mktemp("scaling") / "graph", 1)
+
+
+@pytest.mark.parametrize("method", OVERRIDES)
+def test_every_method_is_measured(method: str, graph: Path) -> None:
+    point = measure(method, configured(method, str(graph)), 60, 1, 60.0)
+    assert (point.method, point.nodes) == (method, 60)
+    assert point.seconds > 0
+    assert point.peak_bytes >= 0
+
+
+def test_the_data_of_fewer_nodes_is_part_of_that_of_more(graph: Path) -> None:
+    config = configured("NodeFormer", str(graph))
+    few, many = scaling.Data.load(config, 40), scaling.Data.load(config, 90)
+    assert set(few.node_ids.tolist()) < set(many.node_ids.tolist())
+    assert few.graph.num_nodes == len(few.features) == len(few.labels) == len(few.split) == 40
+
+
+def test_the_methods_are_what_they_are_called(graph: Path) -> None:
+    models = {name: build_model(configured(name, str(graph)), 10, 3).model for name in OVERRIDES if name != "LDS"}
+    assert {name: model.name for name, model in models.items()} == {
+        "NodeFormer": "nodeformer",
+        "IDGL": "idgl",
+        "IDGL-Anch": "idgl",
+    }
+    assert (models["IDGL"].anchors, models["IDGL-Anch"].anchors) == (0, 500)
+
+
+def test_points_are_foretold_by_the_square_of_the_nodes() -> None:
+    assert foretold(Point("LDS", 1000, 2.0, 100), 3000) == Point("LDS", 3000, 18.0, 900)
+    assert excess(Point("LDS", 1, 59.0, 3 * GIB), 4 * GIB, 60.0) is None
+    assert excess(Point("LDS", 1, 61.0, 3 * GIB), 4 * GIB, 60.0) == "61 s an epoch"
+    assert excess(Point("LDS", 1, 1.0, 5 * GIB), 4 * GIB, 60.0) == "5.0 GiB"
+
+
+def test_a_method_ends_where_it_would_pass_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quadratic(method: str, nodes: int, options: argparse.Namespace) -> Point:
+        assert nodes <= 2000, "this must not be tried"
+        return Point(method, nodes, 1.0, nodes**2 * GIB // 1000**2)
+
+    monkeypatch.setattr(scaling, "measure_apart", quadratic)
+    points, why = scaling.follow("LDS", [1000, 2000, 3000, 4000], OPTIONS)
+    assert [point.nodes for point in points] == [1000, 2000]
+    assert why == "would need 9.0 GiB for 3,000 nodes"
+
+
+def test_a_method_ends_where_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(method: str, nodes: int, options: argparse.Namespace) -> Point:
+        if nodes > 1000:
+            raise ConfigError("too many pairs")
+        return Point(method, nodes, 1.0, 1000)
+
+    monkeypatch.setattr(scaling, "measure_apart", refused)
+    points, why = scaling.follow("IDGL", [1000, 2000, 3000], OPTIONS)
+    assert [point.nodes for point in points] == [1000]
+    assert why == "too many pairs"
