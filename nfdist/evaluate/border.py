@@ -8,6 +8,8 @@ from torch import Tensor
 from nfdist.collectives import exchange, largest, swap
 from nfdist.world import World
 
+ROUND_BYTES = 1 << 22  # every copy of a round stays in a core's cache, and costs far more than its latency
+
 
 class Border:
     """Extended tensors hold the rows of this rank, then those it borrows from rank 0, from rank 1 and so on.
@@ -17,7 +19,7 @@ class Border:
 
     def __init__(self, world: World, wanted: Sequence[Tensor], round_bytes: int) -> None:
         """`wanted` are the rows to borrow from every rank, as that rank numbers its own."""
-        self._world, self._round_bytes = world, round_bytes
+        self._world, self._round_bytes = world, min(round_bytes, ROUND_BYTES)
         self._counts = [len(rows) for rows in wanted]
         self._lent = exchange(world, wanted, "border")
         sizes = torch.tensor([*self._counts, *map(len, self._lent)])

@@ -142,6 +142,44 @@ class Repeated:
         pass
 
 
+def fetch(
+    assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+) -> "Fetched | Prefetched":
+    """The batches from a position to the end of an epoch, in the background where that keeps something busy.
+
+    That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
+    batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
+    """
+    background = device.type != "cpu" or isinstance(assembler.store, SharedStore)
+    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device)
+
+
+class Fetched:
+    """Batches that are made when they are asked for; `waited_seconds` is how long the last one took."""
+
+    def __init__(
+        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+    ) -> None:
+        self._assembler, self._sampler, self._position = assembler, sampler, position
+        self._epochs, self._device = epochs, device
+        self._buffer = Buffer()
+        self.waited_seconds = 0.0
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self._position.epoch < self._epochs:
+            started = time.perf_counter()
+            node_ids, self._position = self._sampler.take(self._position)
+            batch = self._assembler.assemble(node_ids, self._position, self._buffer).to(self._device)
+            self.waited_seconds = time.perf_counter() - started
+            yield batch
+
+    def __enter__(self) -> "Fetched":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class Prefetched:
     """The batches from a position to the end of an epoch, each made while the one before is in use.
 

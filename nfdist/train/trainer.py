@@ -22,7 +22,7 @@ from nfdist.model.build import build_model
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.run import Run
-from nfdist.train.batches import Assembler, Batch, Prefetched, Repeated
+from nfdist.train.batches import Assembler, Batch, Fetched, Prefetched, Repeated, fetch
 from nfdist.train.graph import Graph
 from nfdist.train.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.train.restoring import Restored, load_weights
@@ -136,12 +136,12 @@ class Trainer:
         state = self.state
         return {"seed": self.seed, "best": state.best, "final": state.final, "seconds": dict(state.seconds)}
 
-    def _batches(self) -> Prefetched | Repeated:
+    def _batches(self) -> Fetched | Prefetched | Repeated:
         job, position = self.job, self.state.position
         graph, relation = job.graph, job.config.relation
         assembler = Assembler(graph.loading_store, graph.loading_hops, relation, self.split, graph.loading, job.dtype)
-        kind = Prefetched if job.config.train.batch_nodes else Repeated
-        return kind(assembler, self.sampler, position, job.config.train.epochs, job.device)
+        make = fetch if job.config.train.batch_nodes else Repeated
+        return make(assembler, self.sampler, position, job.config.train.epochs, job.device)
 
     def _begin(self) -> None:
         """From here on what happens counts for the next step."""

@@ -1,6 +1,7 @@
 """Batches made ahead are the batches made on demand; closing early leaves every rank with the same number made."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from nfdist.config import RelationConfig
 from nfdist.errors import PartitionError
 from nfdist.store.graph import TRAIN
 from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
-from nfdist.train.batches import Assembler, Batch, Buffer, Prefetched, Repeated
+from nfdist.train.batches import Assembler, Batch, Buffer, Fetched, Prefetched, Repeated, fetch
 from nfdist.train.sampling import Pools, Position, WholeGraph
 from nfdist.world import World
 from tests.train.building import build_partition
@@ -48,16 +50,26 @@ def test_a_batch_holds_what_the_store_holds(store: Store) -> None:
     assert batch.num_edges == store.induced(node_ids, loops=True).num_edges
 
 
-def test_batches_made_ahead_are_those_made_on_demand(store: Store) -> None:
+@pytest.mark.parametrize("kind", [Fetched, Prefetched])
+def test_batches_are_what_their_positions_say(store: Store, kind: type[Fetched | Prefetched]) -> None:
     assembler, position, count = assembler_of(store), Position(), 0
-    with Prefetched(assembler, pools_of(store), position, 3, CPU) as batches:
+    with kind(assembler, pools_of(store), position, 3, CPU) as batches:
         for batch in batches:
-            time.sleep(0.01)  # the next one is being made into the other buffer meanwhile
+            time.sleep(0.01)  # the next one may be in the making meanwhile, in another buffer
             node_ids, after = pools_of(store).take(position)
             assert_equal(batch, assembler.assemble(node_ids, after))
             position, count = after, count + 1
     assert position == Position(step=15, epoch=3)
     assert count == 15
+
+
+def test_batches_are_made_ahead_where_rows_come_over_a_network(store: Store) -> None:
+    own = assembler_of(store)
+    shared = replace(own, store=SharedStore(store, World()))
+    for assembler, kind in ((own, Fetched), (shared, Prefetched)):
+        with fetch(assembler, pools_of(store), Position(), 1, CPU) as batches:
+            assert type(batches) is kind
+            assert sum(batch.num_nodes for batch in batches) == store.num_nodes
 
 
 @pytest.mark.parametrize("used", [0, 1, 4])
