@@ -45,17 +45,25 @@ def written_aside(directory: Path, needed_bytes: int, noun: str, refusal: type[N
         flush(directory.parent)
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Give a file new content that is whole at any time and survives a loss of power; its folder must exist."""
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A temporary sibling that takes the place of a file when the block ends, and is removed when the block raises."""
     remove_stale(path.parent, path.name)
     aside = _aside(path)
     try:
-        write_flushed(aside, text.encode())
+        yield aside
+        flush(aside)
         aside.replace(path)
     except BaseException:
         _delete(aside)
         raise
     flush(path.parent)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Give a file new content that is whole at any time and survives a loss of power; its folder must exist."""
+    with replaced(path) as aside:
+        aside.write_bytes(text.encode())
 
 
 def remove(path: Path) -> None:

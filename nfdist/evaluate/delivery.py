@@ -66,7 +66,7 @@ def deliver_table(
 ) -> None:
     """Write a Parquet file with the columns of every piece, a row group each. Every rank must call this."""
     with ExitStack() as stack:
-        aside = together(world, lambda: stack.enter_context(replaced(path)) if world.rank == 0 else None)
+        aside = together(world, lambda: stack.enter_context(replaced_output(path)) if world.rank == 0 else None)
         writers: list[Any] = []
 
         def write(content: Tensor) -> None:
@@ -81,24 +81,15 @@ def deliver_table(
 
 def write_table(path: Path, columns: Columns) -> None:
     """Write columns that this process has as a Parquet file."""
-    with replaced(path) as aside:
+    with replaced_output(path) as aside:
         pq.write_table(pa.table(columns), aside)
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A temporary sibling that takes the place of a file when the block ends, and is removed when the block raises."""
-    with files.disk_errors_as(CheckpointError, path):
-        files.remove_stale(path.parent, path.name)
-        aside = files._aside(path)
-        try:
-            yield aside
-            files.flush(aside)
-            aside.replace(path)
-        except BaseException:
-            files._delete(aside)
-            raise
-        files.flush(path.parent)
+def replaced_output(path: Path) -> Iterator[Path]:
+    """`files.replaced` for a file that an evaluation leaves."""
+    with files.disk_errors_as(CheckpointError, path), files.replaced(path) as aside:
+        yield aside
 
 
 def _packed(columns: Columns) -> Tensor:

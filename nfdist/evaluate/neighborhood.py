@@ -88,7 +88,7 @@ class Neighborhood:
             out.addmm_(hop_sums, weight.t())
 
     def _mapped(self, hops: Hops, hop: int) -> list[InEdges]:
-        kept = self._store if hop == 1 else hops._higher[hop - 2]
+        kept = self._store if hop == 1 else hops.higher[hop - 2]
         return mapped_in_edges(kept.in_edges, self._store.parts, self._nodes)
 
     def _wanted(self, mapped: Sequence[Sequence[InEdges]]) -> list[Tensor]:

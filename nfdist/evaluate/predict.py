@@ -67,7 +67,7 @@ class Predictor:
         self._model, self._states, self._store = model, states, store
         order = model.relation.order
         hops = Hops.open(store, max(order - 1, 0))
-        kept = [store, *hops._higher][: max(order - 1, 0)]
+        kept = [store, *hops.higher][: max(order - 1, 0)]
         everyone = range(store.num_nodes)
         self._in_edges = [mapped_in_edges(hop.in_edges, store.parts, everyone) for hop in kept]
         like = model.input.weight

@@ -28,11 +28,11 @@ COLUMNS = ("indptr", "sources")
 
 
 class Hops:
-    """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, the others are stores of their own."""
+    """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, `higher` ones are stores of their own."""
 
     def __init__(self, store: Store | SharedStore, order: int, higher: Sequence[Store]) -> None:
         self.order = order
-        self._store, self._higher = store, higher
+        self._store, self.higher = store, higher
 
     @staticmethod
     def open(store: Store | SharedStore, order: int, max_edges: int = MAX_EDGES) -> "Hops":
@@ -51,7 +51,7 @@ class Hops:
         assert 1 <= hop <= self.order
         if hop == 1:
             return self._store.induced(node_ids, sources, loops=True)
-        return self._higher[hop - 2].induced(node_ids, sources)
+        return self.higher[hop - 2].induced(node_ids, sources)
 
 
 def _patterns(store: Store, order: int, max_edges: int) -> Iterator[list[Adjacency]]:

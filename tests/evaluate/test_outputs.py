@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nfdist.errors import CheckpointError
-from nfdist.evaluate.delivery import deliver, deliver_table, replaced
+from nfdist.evaluate.delivery import deliver, deliver_table, replaced_output
 from nfdist.evaluate.outputs import answers, write_predictions
 from nfdist.model.task import Task
 from nfdist.store.store import Store
@@ -100,14 +100,14 @@ def test_ids_may_be_text_and_labels_many(tmp_path: Path) -> None:
 
 
 def fail_halfway(path: Path) -> None:
-    with replaced(path) as aside:
+    with replaced_output(path) as aside:
         aside.write_text("half")
         raise CheckpointError("no space")
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "some.parquet"
-    with replaced(path) as aside:
+    with replaced_output(path) as aside:
         aside.write_text("old")
     with pytest.raises(CheckpointError, match="no space"):
         fail_halfway(path)
