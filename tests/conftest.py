@@ -2,8 +2,18 @@
 
 import os
 
+import pytest
+
 from nfdist.cli.main import ENVIRONMENT
 
 # What tests compute is so small that a second thread costs more than it brings.
 for name, value in {**ENVIRONMENT, "OMP_NUM_THREADS": "1"}.items():
     os.environ.setdefault(name, value)
+
+# Files whose tests start many processes: begun first, so that no worker is left alone with them in the end.
+LONGEST = ("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds.py", "test_full.py", "test_run.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first; otherwise in the order of their names."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))

@@ -146,6 +146,7 @@ def test_one_rank_takes_over_from_two(config: Path, undisturbed: Path, tmp_path:
     assert_every_node_once(run, at, config, before=2, after=1)
 
 
+@pytest.mark.slow
 def test_three_ranks_take_over_from_one_that_was_stopped(config: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with started(alone("train", config, f"run.dir={run}", "train.keep=1000"), tmp_path / "log") as job:
