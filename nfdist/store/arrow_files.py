@@ -46,12 +46,22 @@ def map_columns(path: Path) -> dict[str, Any]:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
+def as_array(column: Any) -> NDArray[Any]:
+    """A column of numbers, none missing, as a read-only view; pyarrow's own conversion would import pandas first."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise TypeError(f"{column.type} is no type of numbers")
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    if len(column) == 0:
+        return np.empty(0, dtype)
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
+
+
 def as_tensor(column: Any) -> Tensor:
     """A read-only Arrow column as a tensor [n] or, for lists of fixed size, [n, c]; it must never be written to."""
     if pa.types.is_fixed_size_list(column.type):
-        array = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
+        array = as_array(column.flatten()).reshape(len(column), column.type.list_size)
     else:
-        array = column.to_numpy()
+        array = as_array(column)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

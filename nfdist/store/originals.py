@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import PartitionError
-from nfdist.store.arrow_files import map_columns
+from nfdist.store.arrow_files import as_array, map_columns
 from nfdist.store.manifest import IDS_FILE
 
 
@@ -30,16 +30,16 @@ class OriginalIds:
         columns = map_columns(path)
         if {"original_id", "node_id"} - set(columns) or len(columns["node_id"]) != num_nodes:
             raise PartitionError(f"{path} does not hold original_id and node_id of {num_nodes} nodes: partition again")
-        return OriginalIds(columns["original_id"], columns["node_id"].to_numpy(), path)
+        return OriginalIds(columns["original_id"], as_array(columns["node_id"]), path)
 
     def find(self, original_ids: Any) -> Tensor:
         """The node id of each, int64 [k]; the first unknown one is named."""
         wanted = self._converted(original_ids)
         if pa.types.is_integer(self.ascending.type):
-            values = wanted.to_numpy()
+            values = as_array(wanted)
             order = np.argsort(values)  # neighbors in the request then share most of their way through the file
             places = np.empty(len(values), dtype=np.int64)
-            places[order] = np.searchsorted(self.ascending.to_numpy(), values[order])
+            places[order] = np.searchsorted(as_array(self.ascending), values[order])
         else:
             places = _search(self.ascending, wanted)
         last = len(self.ascending) - 1
