@@ -310,6 +310,4 @@ def _stand_in(
 
 
 def _mini_imagenet(name: str) -> Experiment:
-    return Experiment(
-        name, "nodeformer", name, "NodeFormer", f"launch/paper/{name}.toml", "mini-imagenet", notes="k = 5"
-    )
+    return Experiment(name, "nodeformer", name, "NodeFormer", f"launch/paper/{name}.toml", "mini-imagenet")
