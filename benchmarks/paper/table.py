@@ -107,9 +107,9 @@ def heading(quick: bool) -> str:
         "",
         "Measured is the test score of the epoch with the best validation score, in percent: mean and sample",
         "deviation over the seeds. Each seed redraws the split (50/25/25) and the weights; the paper's deviations are",
-        "over weights alone. Rows ran one thread each, beside other work, which the seconds show. Citeseer's 15 nodes",
-        "without a label are neither trained on nor scored. A commit with a plus had changes that were not committed",
-        "yet.",
+        "over weights alone. Rows ran one thread each, beside other work, which the seconds show.",
+        "Citeseer's 15 nodes without a label are neither trained on nor scored. A commit with a plus had changes that",
+        "were not committed yet.",
     ]
     return "\n".join(lines)
 
