@@ -30,21 +30,25 @@ class Draws(Protocol):
 
 
 class FreshDraws:
-    """Drawn anew by torch's own generator in every pass, evaluations included, as published."""
+    """Drawn anew from one stream in every pass, evaluations included, as published."""
 
-    def __init__(self, model: NodeFormer) -> None:
-        self.model = model
+    def __init__(self, model: NodeFormer, generator: torch.Generator) -> None:
+        self.model, self.generator = model, generator
 
     def layer(self, index: int, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         model, attention = self.model.model, self.model.attention
-        kernel = Kernel.draw(model.random_features, model.channels, 1.0, torch.default_generator, dtype=hidden.dtype)
+        kernel = Kernel.draw(model.random_features, model.channels, 1.0, self.generator, dtype=hidden.dtype)
         if not self.model.training or attention.kind == "softmax":
             return kernel.directions, None
         empty = hidden.new_empty(len(hidden), model.heads, attention.noise_draws)
-        return kernel.directions, -empty.exponential_().log()
+        return kernel.directions, -empty.exponential_(generator=self.generator).log()
 
     def drop(self, index: int, rows: Tensor) -> Tensor:
-        return F.dropout(rows, self.model.model.dropout, self.model.training)
+        rate = self.model.model.dropout
+        if not self.model.training or rate == 0:
+            return rows
+        keep = torch.rand(rows.shape, generator=self.generator, dtype=rows.dtype) >= rate
+        return rows * keep / (1 - rate)
 
 
 class OwnDraws:
@@ -87,15 +91,16 @@ class Hop:
 class Transcription:
     """A model in the paper's formulation; the first relation's edges are those of the edge loss."""
 
-    def __init__(self, model: NodeFormer, *relations: Relation) -> None:
+    def __init__(self, model: NodeFormer, *relations: Relation, seed: int = 0) -> None:
         self.model = model
+        self.fresh = FreshDraws(model, seeds.generator(seed, "transcription"))
         self.hops = [Hop(relation) for relation in relations]
 
     def loss(
         self, features: Tensor, labels: Tensor, edge_loss: float, draw: Draw | None = None, kind: str = "single"
     ) -> Tensor:
         """Supervised loss of what is labeled (from 0) plus edge loss; with a draw, of nfdist's own randomness."""
-        draws = FreshDraws(self.model) if draw is None else OwnDraws(self.model, draw)
+        draws = self.fresh if draw is None else OwnDraws(self.model, draw)
         logits, edge_weights = self.forward(features, draws, with_edges=edge_loss > 0)
         loss = Task(kind, logits.shape[1]).loss(logits, labels.clamp(min=-1)).mean
         if not edge_weights:

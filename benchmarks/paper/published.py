@@ -3,9 +3,9 @@
     python benchmarks/paper/published.py CONFIG.toml [section.key=value ...] [--resume] [--json]
 
 It reads the same partition, splits and settings as `nfdist train CONFIG.toml`, and computes what the published code
-does: 1e-6 added to every random feature after its shift, directions and noise drawn anew by torch's generator in every
-pass, an evaluation without noise after every epoch, and the test score of the best validation epoch. Finished seeds are
-kept in run.dir, if one is set, and with --resume they are not trained again.
+does: 1e-6 added to every random feature after its shift, directions and noise drawn anew in every pass, an evaluation
+without noise after every epoch, and the test score of the best validation epoch. Finished seeds are kept in run.dir, if
+one is set, and with --resume they are not trained again.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[1]))
-from transcription import FreshDraws, Transcription
+from transcription import Transcription
 
 from nfdist import settings
 from nfdist.config import Config
@@ -74,10 +74,9 @@ class Published:
     """The training of one seed."""
 
     def __init__(self, config: Config, graph: Graph, seed: int) -> None:
-        torch.manual_seed(seed)
         self._graph, train = graph, config.train
         self._model = build_model(config, graph, seed)
-        self._transcription, self._draws = Transcription(self._model, *graph.relations), FreshDraws(self._model)
+        self._transcription = Transcription(self._model, *graph.relations, seed=seed)
         rate, decay = train.learning_rate, train.weight_decay
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=rate, weight_decay=decay)
         self._edge_loss = train.edge_loss
@@ -97,7 +96,7 @@ class Published:
         graph = self._graph
         self._model.eval()
         with torch.no_grad():
-            logits, _ = self._transcription.forward(graph.features, self._draws, with_edges=False)
+            logits, _ = self._transcription.forward(graph.features, self._transcription.fresh, with_edges=False)
         scores = score(World(), graph.task, self._metric, logits, graph.labels, self._split)
         return {name: getattr(scores, name).value for name in ("train", "valid", "test")}
 

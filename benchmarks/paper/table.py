@@ -26,6 +26,7 @@ PAIRED = {
     "published": "NodeFormer minus the published recipe, paired by splits",
     "ablation": "NodeFormer minus its ablations, paired by splits",
 }
+PATIENT = "A seed ends after 200 epochs without a better validation score."
 FIGURES = {
     "transductive.svg": "Test scores of all methods on the transductive datasets.",
     "grid.svg": "NodeFormer on Cora against the number of random features, by temperature.",
@@ -90,9 +91,6 @@ def render(entries: Sequence[Entry], quick: bool, figures: Sequence[str] = ()) -
         links = [f"![{FIGURES[name]}](figures/{name})\n\n{FIGURES[name]}" for name in figures]
         blocks.append("\n\n".join(["## Figures", *links]))
     return "\n\n".join(blocks) + "\n"
-
-
-PATIENT = "A seed ends after 200 epochs without a better validation score."
 
 
 def heading(quick: bool) -> str:

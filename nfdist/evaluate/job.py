@@ -16,13 +16,13 @@ from nfdist import log
 from nfdist.collectives import alike, gather, together
 from nfdist.errors import ConfigError
 from nfdist.evaluate.full import Evaluation, Listener
+from nfdist.evaluate.graph import open_evaluation_graph
 from nfdist.evaluate.links import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, StrongestLinks
 from nfdist.evaluate.loading import TrainedModel
 from nfdist.evaluate.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluate.scores import resolve_metric, score
 from nfdist.evaluate.split import split_of
 from nfdist.evaluate.states import writing_states
-from nfdist.evaluate.whole import open_evaluation_graph
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.store.hops import Hops

@@ -4,6 +4,7 @@ from nfdist.config import Config
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.baselines.gat import GAT
 from nfdist.model.baselines.gcn import GCN, SGC, DropEdge, JKNet
+from nfdist.model.baselines.idgl import IDGL
 from nfdist.model.baselines.mixhop import MixHop
 from nfdist.model.baselines.mlp import MLP
 from nfdist.model.nodeformer import NodeFormer
@@ -18,6 +19,7 @@ KINDS: dict[str, type[Baseline]] = {
     "mixhop": MixHop,
     "jknet": JKNet,
     "dropedge": DropEdge,
+    "idgl": IDGL,
 }
 
 
@@ -25,12 +27,4 @@ def build_model(config: Config, num_features: int, num_outputs: int, seed: int =
     """The model of a configuration, its weights drawn from a seed."""
     if config.model.name == "nodeformer":
         return NodeFormer(num_features, num_outputs, config.model, config.attention, config.relation, seed=seed)
-    return _kind(config.model.name)(num_features, num_outputs, config.model, seed=seed)
-
-
-def _kind(name: str) -> type[Baseline]:
-    if name == "idgl":
-        from nfdist.model.baselines.idgl import IDGL
-
-        return IDGL
-    return KINDS[name]
+    return KINDS[config.model.name](num_features, num_outputs, config.model, seed=seed)

@@ -16,8 +16,8 @@ from nfdist import log, settings
 from nfdist.collectives import agree, alike, broadcast_text, together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
+from nfdist.evaluate.graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluate.scores import resolve_metric
-from nfdist.evaluate.whole import EvaluationGraph, open_evaluation_graph
 from nfdist.files import replace_file
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.task import Task

@@ -14,9 +14,9 @@ from torch import Tensor
 from nfdist import log
 from nfdist.collectives import tally
 from nfdist.config import Config
+from nfdist.evaluate.graph import EvaluationGraph
 from nfdist.evaluate.scores import score
 from nfdist.evaluate.split import split_of
-from nfdist.evaluate.whole import EvaluationGraph
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.task import Task

@@ -8,8 +8,8 @@ import torch
 from nfdist.config import Config, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
 from nfdist.evaluate.full import FullGraph
+from nfdist.evaluate.graph import open_evaluation_graph
 from nfdist.evaluate.plain import PlainGraph
-from nfdist.evaluate.whole import open_evaluation_graph
 from nfdist.model.build import Model, build_model
 from nfdist.model.nodeformer import Draw
 from nfdist.store.hops import Hops

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transcription import FreshDraws, OwnDraws, Transcription
 
+from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.model.nodeformer import Draw, NodeFormer
@@ -99,12 +100,13 @@ class _Sizes:
 def test_fresh_draws_are_noise_and_directions_anew_in_training_and_no_noise_in_evaluation() -> None:
     net, _ = made_model("published")
     hidden = drawn(NODES, 8, seed=4)
-    first, second = (FreshDraws(net).layer(1, hidden) for _ in range(2))
+    draws = FreshDraws(net, seeds.generator(0))
+    first, second = (draws.layer(1, hidden) for _ in range(2))
     assert not torch.equal(first[0], second[0])
     assert first[1] is not None
     assert first[1].shape == (NODES, 2, 3)
     net.eval()
-    assert FreshDraws(net).layer(1, hidden)[1] is None
+    assert draws.layer(1, hidden)[1] is None
 
 
 SMALL = (

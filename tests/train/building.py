@@ -16,6 +16,7 @@ from nfdist.runs.run import Run
 from nfdist.store.graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.train.job import train
+from nfdist.train.sampling import Position, Sampler
 from nfdist.world import World
 
 SCALE = 0.0001  # of Amazon2M: 245 nodes
@@ -71,3 +72,12 @@ def flat_weights(run: Path) -> Tensor:
 
 def step_losses(run: Path) -> list[float]:
     return [line["loss"] for line in Run.open(run).metrics() if line["kind"] == "step"]
+
+
+def epoch(sampler: Sampler, position: Position) -> tuple[list[list[Tensor]], Position]:
+    """The batches of all ranks, step by step, until the epoch ends."""
+    steps, number = [], position.epoch
+    while position.epoch == number:
+        batches, position = sampler.take(position)
+        steps.append(batches)
+    return steps, position

@@ -7,17 +7,9 @@ from nfdist.errors import ConfigError
 from nfdist.store.division import divide
 from nfdist.store.manifest import Part
 from nfdist.train.sampling import Pools, Position, WholeGraph, part_owners
+from tests.train.building import epoch
 
 NODES = torch.arange(1000)[::3]
-
-
-def epoch(pools: Pools, position: Position) -> tuple[list[list[torch.Tensor]], Position]:
-    """The batches of all ranks, step by step, until the epoch ends."""
-    steps, number = [], position.epoch
-    while position.epoch == number:
-        batches, position = pools.take(position)
-        steps.append(batches)
-    return steps, position
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])

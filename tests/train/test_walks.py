@@ -10,7 +10,7 @@ from nfdist.store.store import Store
 from nfdist.train.sampling import Position
 from nfdist.train.walks import Walks
 from tests.evaluate.building import write_graph
-from tests.train.building import build_partition
+from tests.train.building import build_partition, epoch
 
 BATCH, LENGTH = 40, 3
 
@@ -18,15 +18,6 @@ BATCH, LENGTH = 40, 3
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.open(build_partition(tmp_path_factory.mktemp("graph") / "partition"))
-
-
-def epoch(walks: Walks, position: Position) -> tuple[list[list[torch.Tensor]], Position]:
-    """The batches of all ranks, step by step, until the epoch ends."""
-    steps, number = [], position.epoch
-    while position.epoch == number:
-        batches, position = walks.take(position)
-        steps.append(batches)
-    return steps, position
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7])

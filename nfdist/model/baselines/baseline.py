@@ -71,7 +71,13 @@ class Baseline(nn.Module, ABC):
         self.check(features, relations, draw)
         embedded = embed(self.input, features)
         with torch.autocast(embedded.device.type, enabled=False):
-            return Output(self.logits(embedded, relations, draw), None)
+            return self.answer(features, embedded, relations, draw, edge_scale / (world or World()).size)
+
+    def answer(
+        self, features: Tensor, embedded: Tensor, relations: Sequence[Relation], draw: Draw, scale: float
+    ) -> Output:
+        """The logits, and a loss of the model's own times `scale`, this rank's share, where it has one."""
+        return Output(self.logits(embedded, relations, draw), None)
 
     def edge_scale(self, edge_loss: float, count: int) -> float:
         """What `forward` is to scale its own loss by; most baselines have none."""

@@ -17,11 +17,9 @@ from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.model.baselines.affinity import Affinity, roughness, square_distances
 from nfdist.model.baselines.baseline import Baseline
-from nfdist.model.halo import Halo
-from nfdist.model.layers import UndrawnLinear, embed
+from nfdist.model.layers import UndrawnLinear
 from nfdist.model.nodeformer import Draw, Output
 from nfdist.model.relation import Relation, relate
-from nfdist.world import World
 
 MAX_NODES = 12_000  # without anchors, when a round holds about 0.6 GiB
 LATEST_SHARE = 0.1  # η
@@ -46,24 +44,13 @@ class IDGL(Baseline):
         self.hidden_scales = UndrawnLinear(model.channels, model.heads, bias=False)
         self.norms = self.make_norms([model.channels])
 
-    def forward(
-        self,
-        features: Tensor,
-        relations: Sequence[Relation],
-        draw: Draw,
-        *,
-        edge_scale: float = 0.0,
-        world: World | None = None,
-        halo: Halo | None = None,
+    def answer(
+        self, features: Tensor, embedded: Tensor, relations: Sequence[Relation], draw: Draw, scale: float
     ) -> Output:
-        """Logits of the last round; with an edge scale, also that times the roughness of the learned graphs."""
-        assert halo is None
-        self.check(features, relations, draw)
-        embedded = embed(self.input, features)
-        with torch.autocast(embedded.device.type, enabled=False):
-            if self.model.graph_share == 1 or len(features) == 0:
-                return Output(self.logits(embedded, relations, draw), None)
-            return self._learn(features, embedded, relations, draw, edge_scale / (world or World()).size)
+        """Logits of the last round; with a scale, also that times the roughness of the learned graphs."""
+        if self.model.graph_share == 1 or len(features) == 0:
+            return Output(self.logits(embedded, relations, draw), None)
+        return self._learn(features, embedded, relations, draw, scale)
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
         """Logits over the input graph alone."""
