@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import Scratch, chunks, outer
+from nfdist.attention.chunks import Scratch, chunks, max_of_rows, outer
 from nfdist.attention.kernel import Kernel
 from nfdist.attention.summary import KeySummary, smallest_factor, summarize
 from nfdist.errors import ConfigError
@@ -116,7 +116,7 @@ class _AttendTo(torch.autograd.Function):
         scratch = Scratch(features)
         for rows in chunks(len(features), heads * draws * num_features, features.device, chunk_rows):
             exponents = torch.add(features[rows], top, out=scratch.take("shared", *features[rows].shape))
-            peaks[rows] = exponents.amax(2, keepdim=True)
+            peaks[rows, :, 0] = max_of_rows(exponents)
             shared = exponents.sub_(peaks[rows]).exp_()
             inverses[rows] = torch.bmm(shared.transpose(0, 1), tilt.mT).reciprocal_().transpose(0, 1)
             torch.mm(outer(shared, inverses[rows, :, :-1], scratch), tilted, out=outputs[rows])
@@ -130,13 +130,14 @@ class _AttendTo(torch.autograd.Function):
         features, peaks, inverses, top, tilt, tilted = ctx.saved_tensors
         heads, draws, num_features = tilt.shape[0], tilt.shape[1] - 1, tilt.shape[2]
         grad_features = torch.empty_like(features)
-        shares, grad_tilted = torch.zeros_like(tilt), torch.zeros_like(tilted)
+        shares = torch.zeros_like(tilt)
+        turned = tilted.new_zeros(*reversed(tilted.shape))  # [c, .] x [., w] is the faster product
         scratch = Scratch(features)
         for rows in chunks(len(features), heads * draws * num_features, features.device, ctx.chunk_rows):
             exponents = torch.add(features[rows], top, out=scratch.take("shared", *features[rows].shape))
             shared = exponents.sub_(peaks[rows]).exp_()
             weights = outer(shared, inverses[rows, :, :-1], scratch)
-            grad_tilted.addmm_(weights.t(), grad[rows])
+            turned.addmm_(grad[rows].t(), weights)
             pull = scratch.take("pull", *weights.shape)
             pull = torch.mm(grad[rows], tilted.t(), out=pull).mul_(weights).view(-1, heads, draws, num_features)
             # A softmax's gradient is its pull less its own share of the whole pull; the share is shared x tilt / sum.
@@ -150,6 +151,7 @@ class _AttendTo(torch.autograd.Function):
                 total += pull[:, :, draw]
             grad_features[rows] = total
         shares *= tilt
+        grad_tilted = turned.t()
         pulled = (tilted * grad_tilted).sum(1).view(heads, draws, num_features)
-        grad_mean = (grad_tilted.view(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
+        grad_mean = (grad_tilted.reshape(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
         return grad_features, pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None

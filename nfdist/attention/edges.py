@@ -11,14 +11,16 @@ target: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import Scratch, chunks
+from nfdist.attention.chunks import chunks, max_of_rows
 from nfdist.attention.kernel import Kernel, KeyFeatures
-from nfdist.attention.summary import KeySummary
+from nfdist.attention.summary import KeySummary, smallest_factor
 from nfdist.errors import ConfigError
+from nfdist.sparse.adjacency import Adjacency
+
+FAINT_AT_ONCE = 1 << 14
 
 
 def edge_log_weights(
@@ -36,13 +38,15 @@ def edge_log_weights(
 
 
 def edge_log_likelihood(
-    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, indptr: Tensor, sources: Tensor, edge_weights: Tensor
+    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
 ) -> Tensor:
     """Σ over edges and heads of edge_weights[e] log pi[e, h], a scalar differentiable in its first three arguments."""
-    _check(queries, key_logs, log_normalizers, indptr, sources)
-    if edge_weights.shape != sources.shape:
-        raise ConfigError(f"edge_weights must be [{len(sources)}], one for every edge, got {list(edge_weights.shape)}")
-    total: Tensor = _EdgeLogLikelihood.apply(queries, key_logs, log_normalizers, indptr, sources, edge_weights)
+    _check(queries, key_logs, log_normalizers, graph.indptr, graph.sources)
+    if edge_weights.shape != graph.sources.shape:
+        raise ConfigError(
+            f"edge_weights must be [{graph.num_edges}], one for every edge, got {list(edge_weights.shape)}"
+        )
+    total: Tensor = _EdgeLogLikelihood.apply(queries, key_logs, log_normalizers, graph, edge_weights)
     return total
 
 
@@ -72,44 +76,43 @@ def _targets(indptr: Tensor) -> Tensor:
 
 
 class _EdgeLogLikelihood(torch.autograd.Function):
-    """A scalar: its gradient is known up to a factor, so one gather of the edges gives both in the forward pass."""
+    """A scalar: its gradient is known up to a factor, so the forward pass gives both.
+
+    The exponentials are the nodes', relative to each one's peak, and not the edges'. Where the product of an edge's
+    ends underflows for that, the edge is worked out by itself.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        queries: Tensor,
-        keys: Tensor,
-        log_normalizers: Tensor,
-        indptr: Tensor,
-        sources: Tensor,
-        edge_weights: Tensor,
+        ctx: Any, queries: Tensor, keys: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
     ) -> Tensor:
-        targets = _targets(indptr)
-        target_weights = queries.new_zeros(len(queries)).index_add_(0, targets, edge_weights)
-        total = -torch.dot(target_weights, log_normalizers.sum(1))
-        grad_queries, grad_keys = torch.zeros_like(queries), torch.zeros_like(keys)
-        scratch = Scratch(queries)
-        for rows in chunks(len(sources), queries.shape[1] * queries.shape[2], queries.device):
-            to_nodes, from_nodes, weights = targets[rows], sources[rows].long(), edge_weights[rows]
-            shape = (len(to_nodes), *queries.shape[1:])
-            shares = torch.index_select(queries, 0, to_nodes, out=scratch.take("shares", *shape))
-            shares += torch.index_select(keys, 0, from_nodes, out=scratch.take("keys", *shape))
-            top = shares.amax(2, keepdim=True)
-            sums = shares.sub_(top).exp_().sum(2, keepdim=True)
-            total += torch.dot(weights, (sums.log() + top).sum((1, 2)))
-            shares.mul_(weights[:, None, None] / sums)
-            grad_keys.index_add_(0, from_nodes, shares)
-            # The targets of a chunk are consecutive nodes, each with its edges in one run: sum the runs.
-            first, last = int(to_nodes[0]), int(to_nodes[-1])
-            runs = indptr[first : last + 1].clamp(min=rows.start) - rows.start
-            order = torch.arange(len(to_nodes), device=runs.device, dtype=runs.dtype)
-            run_sums = F.embedding_bag(order, shares.flatten(1), runs, mode="sum")
-            grad_queries[first : last + 1].add_(run_sums.view(-1, *queries.shape[1:]))
-        ctx.save_for_backward(grad_queries, grad_keys, -target_weights[:, None].expand_as(log_normalizers))
+        at_targets = graph.sum_in(keys.new_ones(len(keys), 1), edge_weights)
+        at_sources = graph.sum_out(queries.new_ones(len(queries), 1), edge_weights)
+        query_peaks, key_peaks = max_of_rows(queries), max_of_rows(keys)
+        total = (at_targets * (query_peaks - log_normalizers)).sum() + (at_sources * key_peaks).sum()
+        grad_queries, grad_keys = torch.empty_like(queries), torch.empty_like(keys)
+        for head in range(queries.shape[1]):
+            targets = (queries[:, head] - query_peaks[:, head, None]).exp_()
+            sources = (keys[:, head] - key_peaks[:, head, None]).exp_()
+            products = graph.products(targets, sources)
+            faint = (products <= smallest_factor(products.dtype)).nonzero()[:, 0]
+            shares = (edge_weights / products).index_fill_(0, faint, 0)
+            total += torch.dot(edge_weights, products.index_fill_(0, faint, 1).log_())
+            grad_queries[:, head] = graph.sum_in(sources, shares).mul_(targets)
+            grad_keys[:, head] = graph.sum_out(targets, shares).mul_(sources)
+            for edges in faint.split(FAINT_AT_ONCE):
+                starts, ends, weights = graph.sources[edges].long(), graph.targets[edges].long(), edge_weights[edges]
+                logs = queries[ends, head] + keys[starts, head]
+                sums = logs.logsumexp(1)
+                total += torch.dot(weights, sums - query_peaks[ends, head] - key_peaks[starts, head])
+                pulls = logs.sub_(sums[:, None]).exp_().mul_(weights[:, None])
+                grad_queries[:, head].index_add_(0, ends, pulls)
+                grad_keys[:, head].index_add_(0, starts, pulls)
+        ctx.save_for_backward(grad_queries, grad_keys, -at_targets.expand_as(log_normalizers))
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = ctx.saved_tensors if float(grad) == 1 else [grad * saved for saved in ctx.saved_tensors]
-        return *scaled, None, None, None
+        return *scaled, None, None

@@ -143,16 +143,16 @@ class _Summarize(torch.autograd.Function):
         lowest = torch.finfo(logs.dtype).min
         top, quiet = logs.new_full((2, heads, num_features), lowest)
         mass = logs.new_zeros(heads, draws, num_features)
-        sums = logs.new_zeros(heads, draws, num_features, values.shape[1])
+        sums = logs.new_zeros(values.shape[1], heads, draws, num_features)  # [c, .] x [., w] is the faster product
         scratch = Scratch(logs)
         for rows in chunks(num_nodes, heads * draws * num_features, logs.device, chunk_rows):
             exponents, own = _share(logs[rows], noise, rows, temperature, scratch)
             raised = torch.maximum(top, max_over_rows(exponents))
             shared = exponents.sub_(raised).exp_()
-            kept = (top - raised).exp_()[:, None, :, None]
+            kept = (top - raised).exp_()[:, None]
             weights = outer(shared, own, scratch)
-            mass.mul_(kept[..., 0]).add_(torch.bmm(own.permute(1, 2, 0), shared.transpose(0, 1)))
-            sums.mul_(kept).view(-1, values.shape[1]).addmm_(weights.t(), values[rows])
+            mass.mul_(kept).add_(torch.bmm(own.permute(1, 2, 0), shared.transpose(0, 1)))
+            sums.mul_(kept).flatten(1).addmm_(values[rows].t(), weights)
             top = raised
             if noise is not None:
                 chunk_top = max_over_rows(logs[rows])
@@ -161,7 +161,7 @@ class _Summarize(torch.autograd.Function):
         if num_nodes == 0:
             mass += 1  # nothing was added: the log mass stays the lowest number and the mean 0
         log_mass = top[:, None] + mass.log()
-        mean = sums / mass[..., None]
+        mean = (sums / mass).permute(1, 2, 3, 0).contiguous()
         ctx.save_for_backward(logs, values, noise, log_mass, mean, quiet, top)
         ctx.temperature, ctx.chunk_rows = temperature, chunk_rows
         ctx.mark_non_differentiable(top)

@@ -23,7 +23,7 @@ from nfdist.evaluate.memory import Budget
 from nfdist.evaluate.neighborhood import Neighborhood
 from nfdist.evaluate.space import Space
 from nfdist.evaluate.sweep import Embedding, Hearing, Sweep
-from nfdist.evaluate.workers import Workers, keep_freed_memory
+from nfdist.evaluate.workers import MOST_WORKERS, Workers, keep_freed_memory
 from nfdist.log import Progress
 from nfdist.model.attention import AttentionLayer
 from nfdist.model.build import Model
@@ -35,6 +35,7 @@ from nfdist.store.store import Store
 from nfdist.world import World
 
 ROWS_AT_ONCE = 1 << 13  # what a core's cache likes
+FEW_ROWS = 1 << 12  # so few that workers would wait for the interpreter: torch's own threads do better
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class FullGraph:
         kernel: Kernel | None = None
         summaries: list[KeySummary] = []
         for index in range(model.model.layers + 1):
-            with Workers() as workers:
+            with Workers(1 if len(self.nodes) <= FEW_ROWS else MOST_WORKERS) as workers:
                 make = self._maker(model, index, kernel, summaries, spare)
                 kernel = model.evaluation_kernel(seed, index + 1, states) if index < model.model.layers else None
                 sweep = Sweep(model, index, make, self._neighborhood, states, logits, kernel)
@@ -145,7 +146,7 @@ class FullGraph:
     def _swept(self, sweep: Sweep, workers: Workers, progress: Progress | None) -> KeySummary | None:
         """Sweep over all rows, and merge the summaries of the chunks in their order."""
         chunks = self._chunks(sweep.model, workers.count)
-        summary = sweep.summarized(sweep.states[:0])
+        summary = None if chunks else sweep.summarized(sweep.states[:0])
         for rows, part in zip(chunks, workers.map(sweep, chunks), strict=True):
             summary = part if summary is None or part is None else summary.merge(part)
             if progress is not None:
@@ -153,13 +154,11 @@ class FullGraph:
         return summary
 
     def _chunks(self, model: NodeFormer, workers: int) -> list[slice]:
-        """Rows small enough for caches and memory, and some for every worker unless there are few."""
+        """Rows small enough for caches and memory, and some for every worker."""
         size = len(self.nodes)
         row_bytes = workers * self._dtype.itemsize * _row_elements(model)
         count = -(-size // max(1, min(ROWS_AT_ONCE, self._budget.work_bytes // row_bytes)))
-        if size > ROWS_AT_ONCE // 2:
-            count = -(-count // workers) * workers
-        rows = -(-size // max(1, count))
+        rows = -(-size // max(1, -(-count // workers) * workers))
         return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
 
     def _room_for(self, model: NodeFormer) -> list[Tensor]:

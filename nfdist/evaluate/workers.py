@@ -17,11 +17,11 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """`count` workers for the length of a block, in which torch has only as many threads as help one of them."""
+    """`count` workers, at most as many as told, for the length of a block, in which torch's threads are divided."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_WORKERS) -> None:
         self._threads = torch.get_num_threads()
-        self.count = min(self._threads, MOST_WORKERS)
+        self.count = max(1, min(self._threads, most, MOST_WORKERS))
         self._pool = ThreadPoolExecutor(self.count, "nfdist evaluation")
 
     def __enter__(self) -> "Workers":

@@ -62,9 +62,7 @@ class AttentionLayer(nn.Module):
         graph = relations[0].adjacency
         edge_weights = (edge_scale / graph.in_degrees.to(hidden.dtype)).index_select(0, graph.targets)
         key_logs = edge_key_logs(self._with_halo(keys, neighbors[len(hidden) :], kernel), summary, kernel)
-        return settled, edge_log_likelihood(
-            queries, key_logs, attended.log_normalizers, graph.indptr, graph.sources, edge_weights
-        )
+        return settled, edge_log_likelihood(queries, key_logs, attended.log_normalizers, graph, edge_weights)
 
     def keys(self, hidden: Tensor, kernel: Kernel) -> KeyFeatures:
         """What the others see of nodes with this hidden state [n, c]."""

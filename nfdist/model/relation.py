@@ -16,15 +16,13 @@ from nfdist.sparse.adjacency import Adjacency
 
 @dataclass(frozen=True)
 class Relation:
-    """One Â_j, in both directions, with the weight of every edge and their sum [n] at every target.
+    """One Â_j, with the weight of every edge and their sum [n] at every target.
 
     Its targets are the n nodes of a batch; its sources are the same nodes, or these and a halo of others after them.
     """
 
     adjacency: Adjacency
     edge_weights: Tensor
-    reverse: Adjacency
-    reverse_weights: Tensor
     total_weights: Tensor
 
     @staticmethod
@@ -40,15 +38,12 @@ class Relation:
             out_degrees = pattern.out_degrees if out_degrees is None else out_degrees
             root_in, root_out = pattern.in_degrees.to(dtype).rsqrt(), out_degrees.to(dtype).rsqrt()
             weights = root_in.index_select(0, pattern.targets) * root_out.index_select(0, pattern.sources)
-        reverse, positions = pattern.transposed()
         totals = torch.zeros(pattern.num_nodes, dtype=dtype).index_add_(0, pattern.targets, weights)
-        return Relation(pattern, weights, reverse, weights[positions], totals)
+        pattern.turned  # noqa: B018  (made here, with the batch, and not in the step)
+        return Relation(pattern, weights, totals)
 
     def to(self, device: torch.device | str) -> "Relation":
-        adjacency, reverse = self.adjacency.to(device), self.reverse.to(device)
-        weights = (self.edge_weights, self.reverse_weights, self.total_weights)
-        edge_weights, reverse_weights, totals = (tensor.to(device) for tensor in weights)
-        return Relation(adjacency, edge_weights, reverse, reverse_weights, totals)
+        return Relation(self.adjacency.to(device), self.edge_weights.to(device), self.total_weights.to(device))
 
 
 def build_relations(
@@ -92,7 +87,7 @@ class _Relate(torch.autograd.Function):
         grad_weights = torch.empty_like(weights)
         totals = torch.stack([relation.total_weights for relation in ctx.relations], 1)
         for hop, relation in enumerate(ctx.relations):
-            returned = relation.reverse.sum_in(grad, relation.reverse_weights)
+            returned = relation.adjacency.sum_out(grad, relation.edge_weights)
             grad_rows.addmm_(returned, weights[hop])
             torch.mm(returned.t(), rows, out=grad_weights[hop])  # gradᵀ Â rows, without keeping Â rows
         return grad_rows, grad_weights, totals.t() @ grad, None, None

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import ConfigError
+from nfdist.sparse.csr import sparse_csr
 from nfdist.sparse.dgl_door import dgl
 
 MAX_EDGES = 1 << 31
@@ -110,7 +111,8 @@ class Adjacency:
         """How many pairs of such edges there are: `after` has at most as many edges."""
         return int(step.in_degrees[self.sources].sum())
 
-    def transposed(self) -> tuple["Adjacency", Tensor]:
+    @cached_property
+    def turned(self) -> tuple["Adjacency", Tensor]:
         """Every edge turned around, and the position in this adjacency that each of its edges came from."""
         positions = np.arange(self.num_edges, dtype=np.int64)
         turned = self._scipy(positions).tocsc()
@@ -124,8 +126,24 @@ class Adjacency:
             self.sources, rows, self.indptr, mode="sum", include_last_offset=True, per_sample_weights=edge_weights
         )
 
+    def sum_out(self, rows: Tensor, edge_weights: Tensor) -> Tensor:
+        """Σ over out-edges of edge_weights[e] rows[target], [sources, c]; not recorded for differentiation."""
+        turned, positions = self.turned
+        return turned.sum_in(rows, edge_weights.index_select(0, positions))
+
+    def products(self, left: Tensor, right: Tensor) -> Tensor:
+        """left[target] . right[source] of every edge, [e]; not recorded for differentiation."""
+        shape = (self.num_nodes, self.num_sources)
+        pattern = sparse_csr(self.indptr, self.sources, left.new_zeros(self.num_edges), shape)
+        products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
+        return products
+
     def to(self, device: torch.device | str) -> "Adjacency":
-        return Adjacency(self.indptr.to(device), self.sources.to(device), self.columns)
+        moved = Adjacency(self.indptr.to(device), self.sources.to(device), self.columns)
+        if "turned" in self.__dict__:  # it can only be made on the CPU
+            turned, positions = self.turned
+            moved.__dict__["turned"] = turned.to(device), positions.to(device)
+        return moved
 
     def _check_square(self) -> None:
         if self.num_sources != self.num_nodes:

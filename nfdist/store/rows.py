@@ -1,6 +1,5 @@
 """Rows of several parts gathered into one tensor, in the order of the request."""
 
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nfdist.sparse.csr import sparse_csr
 from nfdist.store.mapped import MappedPart, SparseRows
 from nfdist.store.ranges import joined, offsets
 from nfdist.store.threads import in_threads
@@ -79,10 +79,3 @@ def sparse_slice(features: SparseRows, rows: slice, num_columns: int) -> Tensor:
 def _sparse(part: MappedPart) -> SparseRows:
     assert isinstance(part.features, SparseRows)
     return part.features
-
-
-def sparse_csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A sparse CSR tensor, without torch's warning that these are new and without its checks."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(indptr, indices, values, shape, check_invariants=False)

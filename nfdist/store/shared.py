@@ -9,9 +9,9 @@ from torch import Tensor
 from nfdist.collectives import agree, exchange, fail_together, gather, least
 from nfdist.errors import PartitionError, WorldError
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.csr import sparse_csr
 from nfdist.store.arrow_files import integer_type
 from nfdist.store.ranges import joined, offsets
-from nfdist.store.rows import sparse_csr
 from nfdist.store.store import Described, Store
 from nfdist.world import World
 

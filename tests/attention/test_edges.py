@@ -36,7 +36,7 @@ def test_edge_weights_equal_the_dense_ones(scale: float, epsilon: float, heads: 
     features = features_of(problem)
     dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
     assert difference(edge_log_weights(*features, graph.indptr, graph.sources), dense) < 1e-10
-    total = edge_log_likelihood(*features, graph.indptr, graph.sources, weights)
+    total = edge_log_likelihood(*features, graph, weights)
     assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)
 
 
@@ -50,7 +50,7 @@ def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes(monkeypatch: pytes
     weights = torch.ones(graph.num_edges, dtype=torch.float64)
     features = features_of(problem)
     dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
-    total = edge_log_likelihood(*features, graph.indptr, graph.sources, weights)
+    total = edge_log_likelihood(*features, graph, weights)
     assert_same(total, dense.sum(), [problem.queries, problem.keys], 1e-10)
     assert difference(edge_log_weights(*features, graph.indptr, graph.sources), dense) < 1e-10
 
@@ -58,11 +58,11 @@ def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes(monkeypatch: pytes
 def test_a_graph_without_edges_has_likelihood_zero() -> None:
     problem = draw(nodes=4)
     nowhere = torch.zeros(0, dtype=torch.int32)
-    arguments = (*features_of(problem), torch.zeros(5, dtype=torch.int32), nowhere)
-    total = edge_log_likelihood(*arguments, torch.zeros(0, dtype=torch.float64))
+    graph = Adjacency(torch.zeros(5, dtype=torch.int32), nowhere)
+    total = edge_log_likelihood(*features_of(problem), graph, torch.zeros(0, dtype=torch.float64))
     assert total == 0
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(total, [problem.queries, problem.keys]))
-    assert edge_log_weights(*arguments).shape == (0, 1)
+    assert edge_log_weights(*features_of(problem), graph.indptr, nowhere).shape == (0, 1)
 
 
 def test_edges_out_of_range_are_named() -> None:
@@ -75,4 +75,18 @@ def test_edges_out_of_range_are_named() -> None:
     with pytest.raises(ConfigError, match="0 to the 2 edges"):
         edge_log_weights(*features, indptr, torch.tensor([1, 2]))
     with pytest.raises(ConfigError, match=r"edge_weights must be \[1\]"):
-        edge_log_likelihood(*features, indptr, torch.tensor([1]), torch.ones(2))
+        edge_log_likelihood(*features, Adjacency(indptr, torch.tensor([1])), torch.ones(2))
+
+
+@pytest.mark.parametrize("threshold", [0.3, 100.0])
+def test_edges_whose_product_would_underflow_are_worked_out_alone(
+    threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nfdist.attention.edges.smallest_factor", lambda dtype: threshold)  # some of them, or all
+    monkeypatch.setattr("nfdist.attention.edges.FAINT_AT_ONCE", 7)
+    problem = draw(heads=3, draws=2)
+    graph = random_graph(61, 300)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
+    total = edge_log_likelihood(*features_of(problem), graph, weights)
+    assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)

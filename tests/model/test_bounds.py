@@ -23,7 +23,7 @@ class LargestTensor(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor):
+            if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
                 self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
         return result
 

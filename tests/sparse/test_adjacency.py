@@ -86,7 +86,7 @@ def test_a_rectangle_has_no_powers() -> None:
 @pytest.mark.parametrize("build", [random_graph, rectangle])
 def test_transposing_turns_every_edge_around_and_remembers_where_it_was(build: Build) -> None:
     graph, matrix = build()
-    turned, positions = graph.transposed()
+    turned, positions = graph.turned
     assert torch.equal(matrix_of(turned), matrix.t())
     assert torch.equal(graph.targets[positions], turned.sources)
     assert torch.equal(graph.sources[positions], turned.targets)

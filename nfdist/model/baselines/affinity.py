@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfdist.model.layers import sparse_product
-from nfdist.store.rows import sparse_csr
+from nfdist.sparse.csr import sparse_csr
 
 UNEVEN, DISCONNECTED, CROWDED = 0.5, 0.01, 0.3  # the weights of the terms of `roughness`
 _LEAST = 1e-12  # of lengths and sums: a row of zeros is like nobody, not even itself, and hears nothing

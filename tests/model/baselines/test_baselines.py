@@ -15,7 +15,7 @@ from nfdist.model.build import KINDS, build_model
 from nfdist.model.nodeformer import Draw, NodeFormer
 from nfdist.model.relation import build_relations
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.rows import sparse_csr
+from nfdist.sparse.csr import sparse_csr
 from tests.comparing import assert_same, difference, gradients
 from tests.model.baselines.reference import dense_logits
 

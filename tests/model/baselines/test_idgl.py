@@ -22,8 +22,8 @@ from nfdist.model.nodeformer import Draw, Output
 from nfdist.model.relation import build_relations
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.csr import sparse_csr
 from nfdist.store.graph import TRAIN
-from nfdist.store.rows import sparse_csr
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import assert_same, difference
