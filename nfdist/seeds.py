@@ -32,12 +32,16 @@ def numpy_generator(seed: int, *path: str | int) -> np.random.Generator:
 
 
 def gumbel(key: int, node_ids: Tensor, streams: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Gumbel(0, 1) noise [n, streams]: entry (i, s) depends on the key, s and node_ids[i] alone."""
-    bits = _hash(_stream_keys(key, -(-streams // 2), node_ids.device)[None, :], node_ids[:, None])
+    """Gumbel(0, 1) noise [n, streams]: entry (i, s) depends on the key, s and node_ids[i] alone.
+
+    It lies in memory as [streams, n], as attention wants it.
+    """
+    bits = _hash(_stream_keys(key, -(-streams // 2), node_ids.device)[:, None], node_ids[None, :])
     # One 64-bit hash serves two streams. The fraction has fine steps near 0, where the largest noise comes from.
-    tail = (bits.view(torch.int32)[:, :streams] & 0x7FFFFFFF).to(dtype).add_(0.5).mul_(2.0**-31)
+    halves = torch.stack([bits & 0x7FFFFFFF, (bits >> 32) & 0x7FFFFFFF], 1).flatten(0, 1)[:streams]
+    tail = halves.to(dtype).add_(0.5).mul_(2.0**-31)
     tail.clamp_(max=1 - torch.finfo(dtype).eps / 2)
-    return tail.neg_().log1p_().neg_().log_().neg_()
+    return tail.neg_().log1p_().neg_().log_().neg_().t()
 
 
 def keep_mask(key: int, node_ids: Tensor, channels: int, drop: float) -> tuple[Tensor, float]:

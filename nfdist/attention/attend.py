@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import Scratch, chunks, max_of_rows, outer
+from nfdist.attention.chunks import Scratch, chunks, outer, peaks_of
 from nfdist.attention.kernel import Kernel
 from nfdist.attention.summary import KeySummary, smallest_factor, summarize
 from nfdist.errors import ConfigError
@@ -108,21 +108,22 @@ class _AttendTo(torch.autograd.Function):
     def forward(
         ctx: Any, features: Tensor, log_mass: Tensor, mean: Tensor, quiet: Tensor, chunk_rows: int | None
     ) -> tuple[Tensor, Tensor]:
-        heads, draws, num_features, channels = mean.shape
+        features = features.movedim(0, -1)
+        (heads, draws, num_features, channels), num_nodes = mean.shape, features.shape[2]
         top, level, tilt = _tilt(log_mass, quiet)
         tilted = (mean * tilt[:, :-1, :, None]).flatten(0, 2).div_(draws)
-        outputs = features.new_empty(len(features), channels)
-        peaks, inverses = (features.new_empty(len(features), heads, width) for width in (1, draws + 1))
+        outputs = features.new_empty(num_nodes, channels)
+        peaks, inverses = (features.new_empty(heads, width, num_nodes) for width in (1, draws + 1))
         scratch = Scratch(features)
-        for rows in chunks(len(features), heads * draws * num_features, features.device, chunk_rows):
-            exponents = torch.add(features[rows], top, out=scratch.take("shared", *features[rows].shape))
-            peaks[rows, :, 0] = max_of_rows(exponents)
-            shared = exponents.sub_(peaks[rows]).exp_()
-            inverses[rows] = torch.bmm(shared.transpose(0, 1), tilt.mT).reciprocal_().transpose(0, 1)
-            torch.mm(outer(shared, inverses[rows, :, :-1], scratch), tilted, out=outputs[rows])
+        for rows in chunks(num_nodes, heads * draws * num_features, features.device, chunk_rows):
+            shared = _exponents(features[..., rows], top, scratch)
+            peaks[:, 0, rows] = peaks_of(shared)
+            shared.sub_(peaks[..., rows]).exp_()
+            inverses[..., rows] = torch.bmm(tilt, shared).reciprocal_()
+            torch.mm(outer(shared, inverses[:, :-1, rows], scratch).t(), tilted, out=outputs[rows])
         ctx.save_for_backward(features, peaks, inverses, top, tilt, tilted)
         ctx.chunk_rows = chunk_rows
-        return outputs, (peaks + level[:, -1]).sub_(inverses[:, :, -1:].log())[:, :, 0]
+        return outputs, (peaks[:, 0] + level[:, -1]).sub_(inverses[:, -1].log()).t()
 
     @staticmethod
     @once_differentiable
@@ -130,28 +131,25 @@ class _AttendTo(torch.autograd.Function):
         features, peaks, inverses, top, tilt, tilted = ctx.saved_tensors
         heads, draws, num_features = tilt.shape[0], tilt.shape[1] - 1, tilt.shape[2]
         grad_features = torch.empty_like(features)
-        shares = torch.zeros_like(tilt)
-        turned = tilted.new_zeros(*reversed(tilted.shape))  # [c, .] x [., w] is the faster product
+        shares, grad_tilted = torch.zeros_like(tilt), torch.zeros_like(tilted)
         scratch = Scratch(features)
-        for rows in chunks(len(features), heads * draws * num_features, features.device, ctx.chunk_rows):
-            exponents = torch.add(features[rows], top, out=scratch.take("shared", *features[rows].shape))
-            shared = exponents.sub_(peaks[rows]).exp_()
-            weights = outer(shared, inverses[rows, :, :-1], scratch)
-            turned.addmm_(grad[rows].t(), weights)
-            pull = scratch.take("pull", *weights.shape)
-            pull = torch.mm(grad[rows], tilted.t(), out=pull).mul_(weights).view(-1, heads, draws, num_features)
+        for rows in chunks(len(grad), heads * draws * num_features, features.device, ctx.chunk_rows):
+            shared = _exponents(features[..., rows], top, scratch).sub_(peaks[..., rows]).exp_()
+            weights = outer(shared, inverses[:, :-1, rows], scratch)
+            grad_tilted.addmm_(weights, grad[rows])
+            pull = torch.mm(tilted, grad[rows].t(), out=scratch.take("pull", *weights.shape)).mul_(weights)
+            pull = pull.view(heads, draws, *shared.shape[1:])
             # A softmax's gradient is its pull less its own share of the whole pull; the share is shared x tilt / sum.
             # A log normalizer's gradient is its share.
-            whole = torch.cat([pull.sum(3), -grad_log_normalizers[rows, :, None]], 2).mul_(inverses[rows])
-            whole = whole.transpose(0, 1)
-            shares.baddbmm_(whole.mT, shared.transpose(0, 1))
-            total = scratch.take("total", heads, len(pull), num_features)
-            total = torch.bmm(whole, tilt, out=total).transpose(0, 1).mul_(shared).neg_()
-            for draw in range(draws):  # faster than a sum over so short an axis
-                total += pull[:, :, draw]
-            grad_features[rows] = total
+            whole = torch.cat([pull.sum(2), -grad_log_normalizers[rows].t()[:, None]], 1).mul_(inverses[..., rows])
+            shares.baddbmm_(whole, shared.mT)
+            total = torch.bmm(tilt.mT, whole, out=scratch.take("total", *shared.shape))
+            torch.addcmul(pull.sum(1), total, shared, value=-1, out=grad_features[..., rows])
         shares *= tilt
-        grad_tilted = turned.t()
         pulled = (tilted * grad_tilted).sum(1).view(heads, draws, num_features)
-        grad_mean = (grad_tilted.reshape(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
-        return grad_features, pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None
+        grad_mean = (grad_tilted.view(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
+        return grad_features.movedim(-1, 0), pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None
+
+
+def _exponents(features: Tensor, top: Tensor, scratch: Scratch) -> Tensor:
+    return torch.add(features, top[..., None], out=scratch.take("shared", *features.shape))

@@ -1,4 +1,8 @@
-"""Work a few rows at a time: which rows, and buffers that every chunk uses again."""
+"""Work a few rows at a time: which rows, and buffers that every chunk uses again.
+
+What there is of every node, head and feature has the shape [n, h, m] where it is passed on, but lies in memory and is
+worked on as [h, m, n]: features are few, and loops over them would be short.
+"""
 
 import math
 from collections.abc import Iterator
@@ -35,24 +39,19 @@ class Scratch:
 
 
 def outer(shared: Tensor, own: Tensor, scratch: Scratch) -> Tensor:
-    """shared[n, h, m] own[n, h, k], as [n, h x k x m], in a buffer."""
-    out = scratch.take("outer", *own.shape, shared.shape[2])
-    return torch.mul(shared[:, :, None], own[..., None], out=out).flatten(1)
+    """shared[h, m, n] own[h, k, n], as [h x k x m, n], in a buffer."""
+    out = scratch.take("outer", *own.shape[:2], *shared.shape[1:])
+    return torch.mul(shared[:, None], own[:, :, None], out=out).flatten(0, 2)
 
 
-def max_over_rows(rows: Tensor) -> Tensor:
-    """rows.amax(0) of at least one row; folding 16 rows into one makes it ten times faster where rows are short."""
-    folded = rows[: len(rows) // 16 * 16].reshape(-1, 16, *rows.shape[1:])
-    tail = rows[len(folded) * 16 :]
-    if len(folded) == 0:
-        return tail.amax(0)
-    top = folded.amax(0).amax(0)
-    return torch.maximum(top, tail.amax(0)) if len(tail) else top
+def rows_last(*shape: int, like: Tensor) -> Tensor:
+    """An empty tensor [rows, ...] that lies in memory as [..., rows]."""
+    return like.new_empty(*shape[1:], shape[0]).movedim(-1, 0)
 
 
-def max_of_rows(rows: Tensor) -> Tensor:
-    """rows.amax(-1), of at least one column; halves that overlap are three times faster where rows are short."""
-    while rows.shape[-1] > 1:
-        half = -(-rows.shape[-1] // 2)
-        rows = torch.maximum(rows[..., :half], rows[..., -half:])
-    return rows[..., 0]
+def peaks_of(exponents: Tensor) -> Tensor:
+    """exponents.amax(1) of [h, m, n], m at least 1; maxima of halves, which may overlap, need no second pass."""
+    while exponents.shape[1] > 1:
+        half = -(-exponents.shape[1] // 2)
+        exponents = torch.maximum(exponents[:, :half], exponents[:, -half:])
+    return exponents[:, 0]

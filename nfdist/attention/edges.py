@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import chunks, max_of_rows
+from nfdist.attention.chunks import chunks, peaks_of
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.summary import KeySummary, smallest_factor
 from nfdist.errors import ConfigError
@@ -88,12 +88,12 @@ class _EdgeLogLikelihood(torch.autograd.Function):
     ) -> Tensor:
         at_targets = graph.sum_in(keys.new_ones(len(keys), 1), edge_weights)
         at_sources = graph.sum_out(queries.new_ones(len(queries), 1), edge_weights)
-        query_peaks, key_peaks = max_of_rows(queries), max_of_rows(keys)
-        total = (at_targets * (query_peaks - log_normalizers)).sum() + (at_sources * key_peaks).sum()
+        query_peaks, key_peaks = (peaks_of(rows.movedim(0, -1)) for rows in (queries, keys))  # [h, n]
+        total = (at_targets * (query_peaks.t() - log_normalizers)).sum() + (at_sources * key_peaks.t()).sum()
         grad_queries, grad_keys = torch.empty_like(queries), torch.empty_like(keys)
         for head in range(queries.shape[1]):
-            targets = (queries[:, head] - query_peaks[:, head, None]).exp_()
-            sources = (keys[:, head] - key_peaks[:, head, None]).exp_()
+            targets = (queries[:, head] - query_peaks[head, :, None]).exp_().contiguous()
+            sources = (keys[:, head] - key_peaks[head, :, None]).exp_().contiguous()
             products = graph.products(targets, sources)
             faint = (products <= smallest_factor(products.dtype)).nonzero()[:, 0]
             shares = (edge_weights / products).index_fill_(0, faint, 0)
@@ -104,7 +104,7 @@ class _EdgeLogLikelihood(torch.autograd.Function):
                 starts, ends, weights = graph.sources[edges].long(), graph.targets[edges].long(), edge_weights[edges]
                 logs = queries[ends, head] + keys[starts, head]
                 sums = logs.logsumexp(1)
-                total += torch.dot(weights, sums - query_peaks[ends, head] - key_peaks[starts, head])
+                total += torch.dot(weights, sums - query_peaks[head, ends] - key_peaks[head, starts])
                 pulls = logs.sub_(sums[:, None]).exp_().mul_(weights[:, None])
                 grad_queries[:, head].index_add_(0, ends, pulls)
                 grad_keys[:, head].index_add_(0, starts, pulls)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfdist.attention.chunks import rows_last
 from nfdist.errors import ConfigError
 
 
@@ -104,19 +105,25 @@ class Kernel:
 
     def key_logs(self, keys: Tensor, out: Tensor | None = None) -> Tensor:
         """log phi [n, h, m] of keys [n, h, d], not recorded for differentiation; `key_features` is."""
-        return torch.matmul(keys, self.scaled.t(), out=out).sub_(self._log_norms(keys))
+        out = rows_last(*keys.shape[:2], self.num_features, like=keys) if out is None else out
+        scaled = self.scaled.expand(keys.shape[1], -1, -1)
+        torch.bmm(scaled, keys.permute(1, 2, 0), out=out.movedim(0, -1))
+        return out.sub_(self._log_norms(keys))
 
     def key_logs_backward(self, keys: Tensor, grad: Tensor) -> Tensor:
         """The gradient [n, h, d] of keys, given that [n, h, m] of their log phi."""
-        return (grad @ self.scaled).addcmul_(grad.sum(2, keepdim=True), keys, value=-2 * self._half_square)
+        grad = grad.movedim(0, -1)
+        projected = torch.bmm(self.scaled.t().expand(len(grad), -1, -1), grad)
+        projected.addcmul_(grad.sum(1, keepdim=True), keys.movedim(0, -1), value=-2 * self._half_square)
+        return projected.movedim(-1, 0)
 
     def add_epsilon(self, logs: Tensor, peak: Tensor) -> Tensor:
         """log(exp(logs - peak) + epsilon); the peak is a constant under differentiation."""
         return torch.logaddexp(logs - peak.detach(), logs.new_tensor(math.log(self.epsilon)))
 
     def _log_norms(self, inputs: Tensor) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm(inputs, dim=2, keepdim=True)
-        return norms.square().mul(self._half_square).add(math.log(self.num_features) / 2)
+        squares = inputs.square().movedim(0, -1).sum(1, keepdim=True).movedim(-1, 0)
+        return squares.mul(self._half_square).add(math.log(self.num_features) / 2)
 
     @property
     def _half_square(self) -> float:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import Scratch, chunks, max_over_rows, outer
+from nfdist.attention.chunks import Scratch, chunks, outer
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.errors import ConfigError
 
@@ -138,30 +138,30 @@ class _Summarize(torch.autograd.Function):
     def forward(
         ctx: Any, logs: Tensor, values: Tensor, noise: Tensor | None, temperature: float, chunk_rows: int | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        num_nodes, heads, num_features = logs.shape
-        draws = 1 if noise is None else noise.shape[2]
+        logs, noise = logs.movedim(0, -1), None if noise is None else noise.movedim(0, -1)
+        heads, num_features, num_nodes = logs.shape
+        draws = 1 if noise is None else noise.shape[1]
         lowest = torch.finfo(logs.dtype).min
         top, quiet = logs.new_full((2, heads, num_features), lowest)
         mass = logs.new_zeros(heads, draws, num_features)
-        sums = logs.new_zeros(values.shape[1], heads, draws, num_features)  # [c, .] x [., w] is the faster product
+        sums = logs.new_zeros(heads, draws, num_features, values.shape[1])
         scratch = Scratch(logs)
         for rows in chunks(num_nodes, heads * draws * num_features, logs.device, chunk_rows):
-            exponents, own = _share(logs[rows], noise, rows, temperature, scratch)
-            raised = torch.maximum(top, max_over_rows(exponents))
-            shared = exponents.sub_(raised).exp_()
+            exponents, own = _share(logs[..., rows], noise, rows, temperature, scratch)
+            raised = torch.maximum(top, exponents.amax(2))
+            shared = exponents.sub_(raised[..., None]).exp_()
             kept = (top - raised).exp_()[:, None]
-            weights = outer(shared, own, scratch)
-            mass.mul_(kept).add_(torch.bmm(own.permute(1, 2, 0), shared.transpose(0, 1)))
-            sums.mul_(kept).flatten(1).addmm_(values[rows].t(), weights)
+            mass.mul_(kept).baddbmm_(own, shared.mT)
+            sums.mul_(kept[..., None]).flatten(0, 2).addmm_(outer(shared, own, scratch), values[rows])
             top = raised
             if noise is not None:
-                chunk_top = max_over_rows(logs[rows])
-                shared = torch.sub(logs[rows], chunk_top, out=shared).exp_()
-                quiet = torch.logaddexp(quiet, chunk_top + shared.sum(0).log_())
+                chunk_top = logs[..., rows].amax(2)
+                shared = torch.sub(logs[..., rows], chunk_top[..., None], out=shared).exp_()
+                quiet = torch.logaddexp(quiet, chunk_top + shared.sum(2).log_())
         if num_nodes == 0:
             mass += 1  # nothing was added: the log mass stays the lowest number and the mean 0
         log_mass = top[:, None] + mass.log()
-        mean = (sums / mass).permute(1, 2, 3, 0).contiguous()
+        mean = sums / mass[..., None]
         ctx.save_for_backward(logs, values, noise, log_mass, mean, quiet, top)
         ctx.temperature, ctx.chunk_rows = temperature, chunk_rows
         ctx.mark_non_differentiable(top)
@@ -177,30 +177,30 @@ class _Summarize(torch.autograd.Function):
         offset = lift * (grad_log_mass - (grad_mean * mean).sum(3))
         grad_logs, grad_values = torch.empty_like(logs), torch.empty_like(values)
         scratch = Scratch(logs)
-        for rows in chunks(len(logs), heads * draws * num_features, logs.device, ctx.chunk_rows):
-            exponents, own = _share(logs[rows], noise, rows, ctx.temperature, scratch)
-            shared = exponents.sub_(top).exp_()
+        for rows in chunks(len(values), heads * draws * num_features, logs.device, ctx.chunk_rows):
+            exponents, own = _share(logs[..., rows], noise, rows, ctx.temperature, scratch)
+            shared = exponents.sub_(top[..., None]).exp_()
             weights = outer(shared, own, scratch)
-            torch.mm(weights, grad_sums, out=grad_values[rows])
+            torch.mm(weights.t(), grad_sums, out=grad_values[rows])
             pull = scratch.take("pull", *weights.shape)
-            pull = torch.mm(values[rows], grad_sums.t(), out=pull).view(-1, heads, draws, num_features)
-            total = scratch.take("total", heads, len(pull), num_features)
-            total = torch.bmm(own.transpose(0, 1), offset, out=total).transpose(0, 1)
+            pull = torch.mm(grad_sums, values[rows].t(), out=pull).view(heads, draws, *shared.shape[1:])
+            total = torch.bmm(offset.mT, own, out=scratch.take("total", *shared.shape))
             for draw in range(draws):  # faster than a product over all draws and a sum over so short an axis
-                total.addcmul_(pull[:, :, draw], own[:, :, draw, None])
-            torch.mul(total, shared, out=grad_logs[rows])
+                total.addcmul_(pull[:, draw], own[:, draw, None])
+            torch.mul(total, shared, out=grad_logs[..., rows])
             if noise is not None:
-                grad_logs[rows].addcmul_(torch.sub(logs[rows], quiet, out=shared).exp_(), grad_quiet)
-        return grad_logs, grad_values, None, None, None
+                again = torch.sub(logs[..., rows], quiet[..., None], out=shared).exp_()
+                grad_logs[..., rows].addcmul_(again, grad_quiet[..., None])
+        return grad_logs.movedim(-1, 0), grad_values, None, None, None
 
 
 def _share(
     logs: Tensor, noise: Tensor | None, rows: slice, temperature: float, scratch: Scratch
 ) -> tuple[Tensor, Tensor]:
-    """The exponent [n, h, m] that all draws share, in a buffer, and each draw's own factor [n, h, k], at most 1."""
+    """The exponent [h, m, n] that all draws share, in a buffer, and each draw's own factor [h, k, n], at most 1."""
     exponents = scratch.take("shared", *logs.shape)
     if noise is None:
-        return exponents.copy_(logs), logs.new_ones(*logs.shape[:2], 1)
-    log_weights = noise[rows] / temperature
-    largest = log_weights.amax(2, keepdim=True)
+        return exponents.copy_(logs), logs.new_ones(logs.shape[0], 1, logs.shape[2])
+    log_weights = noise[..., rows] / temperature
+    largest = log_weights.amax(1, keepdim=True)
     return torch.add(logs, largest, out=exponents), log_weights.sub_(largest).exp_()

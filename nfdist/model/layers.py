@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nfdist import seeds
-from nfdist.attention.chunks import chunks
+from nfdist.attention.chunks import chunks, rows_last
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.sparse.adjacency import Adjacency
 
@@ -82,14 +81,14 @@ def project(hidden: Tensor, query: nn.Linear, key: nn.Linear, kernel: Kernel) ->
 def query_map(query: nn.Linear, kernel: Kernel) -> Callable[[Tensor], Tensor]:
     """The queries of `project` alone, [n, h, m], as a function of hidden states."""
     if kernel.epsilon > 0:
-        return lambda hidden: kernel.query_features(_by_head(query(hidden), kernel.channels))
+        return lambda hidden: kernel.query_features(_by_head(hidden, query.weight, query.bias, kernel.channels))
     weight, bias = _feature_map(query, kernel)
-    return lambda hidden: _by_head(F.linear(hidden, weight, bias), kernel.num_features)
+    return lambda hidden: _by_head(hidden, weight, bias, kernel.num_features)
 
 
 def key_features(hidden: Tensor, key: nn.Linear, kernel: Kernel) -> KeyFeatures:
     """The keys of `project` alone."""
-    return kernel.key_features(_by_head(key(hidden), kernel.channels))
+    return kernel.key_features(_by_head(hidden, key.weight, key.bias, kernel.channels))
 
 
 def _feature_map(query: nn.Linear, kernel: Kernel) -> tuple[Tensor, Tensor]:
@@ -99,8 +98,10 @@ def _feature_map(query: nn.Linear, kernel: Kernel) -> tuple[Tensor, Tensor]:
     return weight.flatten(0, 1), bias.flatten()
 
 
-def _by_head(rows: Tensor, width: int) -> Tensor:
-    return rows.view(len(rows), rows.shape[1] // width, width)
+def _by_head(hidden: Tensor, weight: Tensor, bias: Tensor, width: int) -> Tensor:
+    """A linear map of hidden states, as [n, h, width] that lies in memory as [h, width, n]."""
+    rows = torch.addmm(bias[:, None], weight, hidden.t())
+    return rows.view(len(weight) // width, width, len(hidden)).movedim(-1, 0)
 
 
 class _Project(torch.autograd.Function):
@@ -115,11 +116,11 @@ class _Project(torch.autograd.Function):
         kernel: Kernel,
     ) -> tuple[Tensor, Tensor]:
         heads = len(key_weight) // kernel.channels
-        queries, keys = hidden.new_empty(2, len(hidden), heads, kernel.num_features)
+        shape = (len(hidden), heads, kernel.num_features)
+        queries, keys = (rows_last(*shape, like=hidden) for _ in range(2))
         for rows in chunks(len(hidden), 2 * len(key_weight), hidden.device):
             torch.addmm(query_bias, hidden[rows], query_weight.t(), out=queries[rows].flatten(1))
-            chunk_keys = F.linear(hidden[rows], key_weight, key_bias)
-            kernel.key_logs(chunk_keys.view(-1, heads, kernel.channels), out=keys[rows])
+            kernel.key_logs(_by_head(hidden[rows], key_weight, key_bias, kernel.channels), out=keys[rows])
         ctx.save_for_backward(hidden, query_weight, key_weight, key_bias)
         ctx.kernel = kernel
         return queries, keys
@@ -132,7 +133,7 @@ class _Project(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden)
         grads = [torch.zeros_like(weight) for weight in (query_weight, query_weight[:, 0], key_weight, key_bias)]
         for rows in chunks(len(hidden), 2 * len(key_weight), hidden.device):
-            keys = F.linear(hidden[rows], key_weight, key_bias).view(len(hidden[rows]), -1, kernel.channels)
+            keys = _by_head(hidden[rows], key_weight, key_bias, kernel.channels)
             grad_query = grad_queries[rows].flatten(1)
             grad_key = kernel.key_logs_backward(keys, grad_key_logs[rows]).flatten(1)
             torch.mm(grad_query, query_weight, out=grad_hidden[rows]).addmm_(grad_key, key_weight)

@@ -182,7 +182,7 @@ class NodeFormer(nn.Module):
             return kernel, None
         heads, draws = self.model.heads, self.attention.noise_draws
         key = seeds.derive(draw.seed, "noise", draw.step, layer)
-        return kernel, seeds.gumbel(key, draw.node_ids, heads * draws, like.dtype).view(-1, heads, draws)
+        return kernel, seeds.gumbel(key, draw.node_ids, heads * draws, like.dtype).unflatten(1, (heads, draws))
 
     def _kernel(self, seed: int, step: int | str, layer: int, temperature: float, like: Tensor) -> Kernel:
         return Kernel.draw(

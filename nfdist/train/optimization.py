@@ -21,7 +21,8 @@ def learning_rate(config: TrainConfig, step: int, progress: float) -> float:
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    rate, decay = config.learning_rate, config.weight_decay
+    return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay, fused=True)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nfdist import seeds
-from nfdist.attention.chunks import Scratch, chunks, max_over_rows, outer
+from nfdist.attention.chunks import Scratch, chunks, outer, peaks_of, rows_last
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 100, None])
@@ -14,17 +14,24 @@ def test_chunks_cover_every_row_once_and_in_order(num_rows: int, chunk_rows: int
     assert rows == list(range(num_rows))
 
 
-@pytest.mark.parametrize("num_rows", [1, 15, 16, 17, 100])
-def test_the_folded_maximum_is_the_maximum(num_rows: int) -> None:
-    rows = torch.randn(num_rows, 2, 5, generator=seeds.generator(num_rows, "rows"))
-    assert torch.equal(max_over_rows(rows), rows.amax(0))
+@pytest.mark.parametrize("num_features", [1, 2, 3, 30, 31])
+def test_the_maximum_of_halves_is_the_maximum(num_features: int) -> None:
+    exponents = torch.randn(2, num_features, 9, generator=seeds.generator(num_features, "exponents"))
+    assert torch.equal(peaks_of(exponents), exponents.amax(1))
+
+
+def test_rows_last_lies_in_memory_with_its_rows_last() -> None:
+    rows = rows_last(7, 2, 5, like=torch.empty(0, dtype=torch.float64))
+    assert rows.shape == (7, 2, 5)
+    assert rows.dtype == torch.float64
+    assert rows.movedim(0, -1).is_contiguous()
 
 
 def test_outer_products_share_a_buffer_that_grows_with_need() -> None:
     scratch = Scratch(torch.empty(0, dtype=torch.float64))
     for num_rows in (3, 9, 4):
         generator = seeds.generator(num_rows, "outer")
-        shared = torch.randn(num_rows, 2, 5, generator=generator, dtype=torch.float64)
-        own = torch.randn(num_rows, 2, 3, generator=generator, dtype=torch.float64)
-        wanted = torch.einsum("nhm,nhk->nhkm", shared, own).flatten(1)
+        shared = torch.randn(2, 5, num_rows, generator=generator, dtype=torch.float64)
+        own = torch.randn(2, 3, num_rows, generator=generator, dtype=torch.float64)
+        wanted = torch.einsum("hmn,hkn->hkmn", shared, own).flatten(0, 2)
         assert torch.equal(outer(shared, own, scratch), wanted)
