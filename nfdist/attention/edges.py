@@ -1,4 +1,4 @@
-"""Attention weights of given edges, without the N x N matrix: O(1) an edge, in chunks of edges.
+"""Attention weights of given edges, without the N x N matrix: O(1) an edge, and no tensor of edges by features.
 
 For an edge s -> t the query is t's and the key is s's; the weight is the noise-free one:
 

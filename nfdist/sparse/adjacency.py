@@ -1,6 +1,6 @@
 """Adjacency: which nodes send to which, as the in-edges of every node, and the sparse products over them.
 
-Built on the CPU, usable on any device: products are DGL's on the CPU and torch's elsewhere.
+Built on the CPU, usable on any device.
 """
 
 from dataclasses import dataclass
