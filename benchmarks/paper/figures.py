@@ -28,7 +28,7 @@ class MissingInputError(Exception):
 
 def draw_transductive(results: Path) -> Figure:
     """Bars of every method on every dataset, with deviations."""
-    found = _means(results, ("nodeformer", "baseline"), TRANSDUCTIVE)
+    found = _means(results, ("nodeformer", "best", "baseline"), TRANSDUCTIVE)
     methods = list(dict.fromkeys(method for _, method in found))
     if len(methods) < 2:
         raise MissingInputError("result files of NodeFormer and baselines")
@@ -36,7 +36,7 @@ def draw_transductive(results: Path) -> Figure:
     for panel, dataset in zip(panels, TRANSDUCTIVE, strict=True):
         shown = [(method, found[dataset, method]) for method in methods if (dataset, method) in found]
         for place, (method, result) in enumerate(shown):
-            color = "C3" if method == "NodeFormer" else "C0"
+            color = "C3" if method.startswith("NodeFormer") else "C0"
             panel.bar(place, result.mean, yerr=result.deviation or 0, color=color, capsize=2)
         panel.set_xticks(range(len(shown)), [method for method, _ in shown], rotation=60, ha="right", fontsize=8)
         means = [result.mean for _, result in shown]
