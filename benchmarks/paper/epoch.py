@@ -4,8 +4,8 @@
 
 Both sides train the published model on the whole graph and take turns in one process: a training step, and an epoch,
 which is a step and an evaluation with its scores. The published side reads features as a dense matrix, as the published
-code does. Deezer (31,241 sparse features) is three epochs of `nfdist train`,
-and its memory the peak resident set that the run reports.
+code does. Deezer (31,241 sparse features) is three epochs of `nfdist train`, and its memory the peak resident set that
+the run reports.
 """
 
 import argparse

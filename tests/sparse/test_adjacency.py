@@ -155,3 +155,19 @@ def test_dgl_has_the_same_edges_and_degrees() -> None:
     assert torch.equal(sources, graph.sources)
     assert torch.equal(targets, graph.targets)
     assert graph.dgl_graph is same
+
+
+def test_sums_over_out_edges_and_products_of_ends_are_those_of_the_matrix() -> None:
+    graph = Adjacency(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 4, 0]), columns=5)
+    matrix, weights = torch.zeros(3, 5, dtype=torch.float64), torch.tensor([2.0, -3.0, 0.5], dtype=torch.float64)
+    matrix[graph.targets, graph.sources] = weights
+    left, right = torch.arange(6.0, dtype=torch.float64).view(3, 2), torch.arange(10.0, dtype=torch.float64).view(5, 2)
+    assert torch.equal(graph.sum_out(left, weights), matrix.t() @ left)
+    assert torch.equal(graph.products(left, right), (left @ right.t())[graph.targets, graph.sources])
+
+
+def test_what_was_turned_moves_with_the_graph_to_another_device() -> None:
+    graph = Adjacency(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))
+    graph.turned  # noqa: B018
+    turned, positions = graph.to("meta").turned
+    assert {turned.indptr.device.type, turned.sources.device.type, positions.device.type} == {"meta"}
