@@ -114,7 +114,7 @@ class _AttendTo(torch.autograd.Function):
         tilted = (mean * tilt[:, :-1, :, None]).flatten(0, 2).div_(draws)
         outputs = features.new_empty(num_nodes, channels)
         peaks, inverses = (features.new_empty(heads, width, num_nodes) for width in (1, draws + 1))
-        scratch = Scratch(features)
+        scratch = Scratch.of(features)
         for rows in chunks(num_nodes, heads * draws * num_features, features.device, chunk_rows):
             shared = _exponents(features[..., rows], top, scratch)
             peaks[:, 0, rows] = peaks_of(shared)
@@ -132,7 +132,7 @@ class _AttendTo(torch.autograd.Function):
         heads, draws, num_features = tilt.shape[0], tilt.shape[1] - 1, tilt.shape[2]
         grad_features = torch.empty_like(features)
         shares, grad_tilted = torch.zeros_like(tilt), torch.zeros_like(tilted)
-        scratch = Scratch(features)
+        scratch = Scratch.of(features)
         for rows in chunks(len(grad), heads * draws * num_features, features.device, ctx.chunk_rows):
             shared = _exponents(features[..., rows], top, scratch).sub_(peaks[..., rows]).exp_()
             weights = outer(shared, inverses[:, :-1, rows], scratch)

@@ -75,11 +75,27 @@ def _targets(indptr: Tensor) -> Tensor:
     return nodes.repeat_interleave(indptr.diff())
 
 
+def _relative(logs: Tensor, peaks: Tensor) -> Tensor:
+    """exp(logs - peaks) of [n, h, m], as [h x n, m]: head by head, and each row in one place."""
+    logs = logs.transpose(0, 1)
+    return torch.sub(logs, peaks[..., None], out=logs.new_empty(logs.shape)).exp_().flatten(0, 1)
+
+
+def _rows(logs: Tensor, numbers: Tensor) -> Tensor:
+    """Rows [., m] of logs [n, h, m], numbered head by head."""
+    return logs[numbers % len(logs), numbers // len(logs)]
+
+
+def _like(logs: Tensor, rows: Tensor) -> Tensor:
+    """Rows [h x n, m] in the shape and layout of logs [n, h, m]."""
+    return torch.empty_like(logs).copy_(rows.unflatten(0, (logs.shape[1], len(logs))).transpose(0, 1))
+
+
 class _EdgeLogLikelihood(torch.autograd.Function):
     """A scalar: its gradient is known up to a factor, so the forward pass gives both.
 
-    The exponentials are the nodes', relative to each one's peak, and not the edges'. Where the product of an edge's
-    ends underflows for that, the edge is worked out by itself.
+    The heads are graphs of their own, side by side. The exponentials are the nodes', relative to each one's peak, and
+    not the edges'. Where the product of an edge's ends underflows for that, the edge is worked out by itself.
     """
 
     @staticmethod
@@ -90,24 +106,25 @@ class _EdgeLogLikelihood(torch.autograd.Function):
         at_sources = graph.sum_out(queries.new_ones(len(queries), 1), edge_weights)
         query_peaks, key_peaks = (peaks_of(rows.movedim(0, -1)) for rows in (queries, keys))  # [h, n]
         total = (at_targets * (query_peaks.t() - log_normalizers)).sum() + (at_sources * key_peaks.t()).sum()
-        grad_queries, grad_keys = torch.empty_like(queries), torch.empty_like(keys)
-        for head in range(queries.shape[1]):
-            targets = (queries[:, head] - query_peaks[head, :, None]).exp_().contiguous()
-            sources = (keys[:, head] - key_peaks[head, :, None]).exp_().contiguous()
-            products = graph.products(targets, sources)
-            faint = (products <= smallest_factor(products.dtype)).nonzero()[:, 0]
-            shares = (edge_weights / products).index_fill_(0, faint, 0)
-            total += torch.dot(edge_weights, products.index_fill_(0, faint, 1).log_())
-            grad_queries[:, head] = graph.sum_in(sources, shares).mul_(targets)
-            grad_keys[:, head] = graph.sum_out(targets, shares).mul_(sources)
-            for edges in faint.split(FAINT_AT_ONCE):
-                starts, ends, weights = graph.sources[edges].long(), graph.targets[edges].long(), edge_weights[edges]
-                logs = queries[ends, head] + keys[starts, head]
-                sums = logs.logsumexp(1)
-                total += torch.dot(weights, sums - query_peaks[head, ends] - key_peaks[head, starts])
-                pulls = logs.sub_(sums[:, None]).exp_().mul_(weights[:, None])
-                grad_queries[:, head].index_add_(0, ends, pulls)
-                grad_keys[:, head].index_add_(0, starts, pulls)
+        heads, weights = graph.copies(queries.shape[1]), edge_weights.repeat(queries.shape[1])
+        targets, sources = _relative(queries, query_peaks), _relative(keys, key_peaks)
+        products = heads.products(targets, sources)
+        faint = (products <= smallest_factor(products.dtype)).nonzero()[:, 0]
+        shares = (weights / products).index_fill_(0, faint, 0)
+        total += torch.dot(weights, products.index_fill_(0, faint, 1).log_())
+        grad_queries, grad_keys = (
+            heads.sum_in(sources, shares).mul_(targets),
+            heads.sum_out(targets, shares).mul_(sources),
+        )
+        for edges in faint.split(FAINT_AT_ONCE):
+            ends, starts, pulled = heads.targets[edges].long(), heads.sources[edges].long(), weights[edges]
+            logs = _rows(queries, ends) + _rows(keys, starts)
+            sums = logs.logsumexp(1)
+            total += torch.dot(pulled, sums - query_peaks.flatten()[ends] - key_peaks.flatten()[starts])
+            pulls = logs.sub_(sums[:, None]).exp_().mul_(pulled[:, None])
+            grad_queries.index_add_(0, ends, pulls)
+            grad_keys.index_add_(0, starts, pulls)
+        grad_queries, grad_keys = _like(queries, grad_queries), _like(keys, grad_keys)
         ctx.save_for_backward(grad_queries, grad_keys, -at_targets.expand_as(log_normalizers))
         return total
 

@@ -145,7 +145,7 @@ class _Summarize(torch.autograd.Function):
         top, quiet = logs.new_full((2, heads, num_features), lowest)
         mass = logs.new_zeros(heads, draws, num_features)
         sums = logs.new_zeros(heads, draws, num_features, values.shape[1])
-        scratch = Scratch(logs)
+        scratch = Scratch.of(logs)
         for rows in chunks(num_nodes, heads * draws * num_features, logs.device, chunk_rows):
             exponents, own = _share(logs[..., rows], noise, rows, temperature, scratch)
             raised = torch.maximum(top, exponents.amax(2))
@@ -176,7 +176,7 @@ class _Summarize(torch.autograd.Function):
         grad_sums = (lift[..., None] * grad_mean).flatten(0, 2)
         offset = lift * (grad_log_mass - (grad_mean * mean).sum(3))
         grad_logs, grad_values = torch.empty_like(logs), torch.empty_like(values)
-        scratch = Scratch(logs)
+        scratch = Scratch.of(logs)
         for rows in chunks(len(values), heads * draws * num_features, logs.device, ctx.chunk_rows):
             exponents, own = _share(logs[..., rows], noise, rows, ctx.temperature, scratch)
             shared = exponents.sub_(top[..., None]).exp_()

@@ -120,6 +120,24 @@ class Adjacency:
         adjacency = Adjacency(torch.from_numpy(turned.indptr), torch.from_numpy(turned.indices), columns)
         return adjacency, torch.from_numpy(turned.data)
 
+    def copies(self, count: int) -> "Adjacency":
+        """So many of this adjacency side by side, the nodes of the second numbered after those of the first."""
+        if count == 1:
+            return self
+        made: dict[int, Adjacency] = self.__dict__.setdefault("copies made", {})
+        if count not in made:
+            turned, positions = self.turned
+            made[count] = self._side_by_side(count)
+            both_turned = turned._side_by_side(count), _numbered_on(positions, count, self.num_edges)
+            made[count].__dict__["turned"] = both_turned
+        return made[count]
+
+    def _side_by_side(self, count: int) -> "Adjacency":
+        starts = torch.cat([self.indptr[:1].long(), _numbered_on(self.indptr[1:], count, self.num_edges)])
+        sources = _numbered_on(self.sources, count, self.num_sources)
+        kind = index_type(count * max(self.num_edges, self.num_nodes, self.num_sources))
+        return Adjacency(starts.to(kind), sources.to(kind), None if self.columns is None else count * self.columns)
+
     def sum_in(self, rows: Tensor, edge_weights: Tensor) -> Tensor:
         """Σ over in-edges of edge_weights[e] rows[source], [n, c]; not recorded for differentiation."""
         return F.embedding_bag(
@@ -159,6 +177,16 @@ class Adjacency:
         return scipy.sparse.csr_array((values, self.sources.numpy(), self.indptr.numpy()), shape=shape)
 
 
+def _numbered_on(numbers: Tensor, count: int, each: int) -> Tensor:
+    """The numbers once for every copy, those of the next copy greater by `each`."""
+    return (each * torch.arange(count, device=numbers.device)[:, None] + numbers).flatten()
+
+
+def index_type(largest: int) -> torch.dtype:
+    """The smaller type of index that such a number fits."""
+    return torch.int32 if largest < 2**31 else torch.int64
+
+
 def refuse_beyond(max_edges: int, bound: int, order: int, hop: int) -> None:
     """Refuse the power that a relation needs when it may have too many edges."""
     if bound > max_edges:
@@ -172,9 +200,9 @@ def _from_scipy(matrix: Any) -> Adjacency:
     """The pattern of such a matrix; int32 where it fits."""
     matrix.sum_duplicates()
     num_targets, num_sources = matrix.shape
-    index_type = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
+    kind = index_type(max(matrix.nnz, *matrix.shape))
     return Adjacency(
-        torch.from_numpy(matrix.indptr.astype(index_type, copy=False)),
-        torch.from_numpy(matrix.indices.astype(index_type, copy=False)),
+        torch.from_numpy(matrix.indptr).to(kind),
+        torch.from_numpy(matrix.indices).to(kind),
         None if num_targets == num_sources else num_sources,
     )

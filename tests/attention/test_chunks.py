@@ -1,5 +1,7 @@
 """Chunks cover every row once, and the shortcuts equal what they stand for."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -35,3 +37,12 @@ def test_outer_products_share_a_buffer_that_grows_with_need() -> None:
         own = torch.randn(2, 3, num_rows, generator=generator, dtype=torch.float64)
         wanted = torch.einsum("hmn,hkn->hkmn", shared, own).flatten(0, 2)
         assert torch.equal(outer(shared, own, scratch), wanted)
+
+
+def test_a_thread_keeps_its_buffers_and_shares_them_with_no_other_thread() -> None:
+    like = torch.empty(0, dtype=torch.float64)
+    assert Scratch.of(like) is Scratch.of(torch.ones(3, dtype=torch.float64))
+    assert Scratch.of(like) is not Scratch.of(like.float())
+    assert Scratch.of(like.float()).take("outer", 2).dtype == torch.float32
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(Scratch.of, like).result() is not Scratch.of(like)

@@ -1,5 +1,6 @@
 """What no pass may do: hold a tensor over nodes x draws x features or edges x features, or differ between two runs."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ def step() -> list[torch.Tensor]:
 
 def test_neither_pass_holds_nodes_by_draws_by_features_or_edges_by_features(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": 20_000})
+    monkeypatch.setattr("nfdist.attention.chunks.Scratch._of_thread", threading.local())  # no buffers of other tests
     with LargestTensor() as largest:
         step()
     assert largest.elements >= NODES * RANDOM_FEATURES  # the watch works: features of all nodes are allowed

@@ -7,7 +7,7 @@ import torch
 
 from nfdist import seeds
 from nfdist.errors import ConfigError
-from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.adjacency import Adjacency, index_type
 from nfdist.sparse.knn import knn_graph
 
 Build = Callable[[], tuple[Adjacency, torch.Tensor]]
@@ -171,3 +171,36 @@ def test_what_was_turned_moves_with_the_graph_to_another_device() -> None:
     graph.turned  # noqa: B018
     turned, positions = graph.to("meta").turned
     assert {turned.indptr.device.type, turned.sources.device.type, positions.device.type} == {"meta"}
+
+
+@pytest.mark.parametrize("build", [random_graph, rectangle])
+def test_copies_are_blocks_along_the_diagonal(build: Build) -> None:
+    graph, matrix = build()
+    copies, dense = graph.copies(3), torch.block_diag(matrix, matrix, matrix)
+    assert torch.equal(matrix_of(copies), dense)
+    assert copies.sources.dtype == copies.indptr.dtype == torch.int32
+    draw = seeds.generator(1, "rows")
+    weights = torch.rand(copies.num_edges, generator=draw, dtype=torch.float64)
+    at_targets, at_sources = (torch.rand(size, 4, generator=draw, dtype=torch.float64) for size in dense.shape)
+    weighted = torch.zeros_like(dense)
+    weighted[copies.targets.long(), copies.sources.long()] = weights
+    torch.testing.assert_close(copies.sum_in(at_sources, weights), weighted @ at_sources)
+    torch.testing.assert_close(copies.sum_out(at_targets, weights), weighted.t() @ at_targets)
+    products = (at_targets @ at_sources.t())[copies.targets.long(), copies.sources.long()]
+    torch.testing.assert_close(copies.products(at_targets, at_sources), products)
+
+
+def test_copies_are_made_once_and_one_is_the_graph_itself() -> None:
+    graph, _ = random_graph()
+    assert graph.copies(2) is graph.copies(2)
+    assert graph.copies(1) is graph
+
+
+def test_copies_of_a_graph_without_edges_have_none() -> None:
+    copies = Adjacency(torch.zeros(4, dtype=torch.int32), torch.zeros(0, dtype=torch.int32)).copies(2)
+    assert (copies.num_nodes, copies.num_sources, copies.num_edges) == (6, 6, 0)
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(2**31 - 1, torch.int32), (2**31, torch.int64)])
+def test_numbers_beyond_32_bits_are_kept_in_64(largest: int, kind: torch.dtype) -> None:
+    assert index_type(largest) is kind
