@@ -170,9 +170,12 @@ def commit() -> str:
     return f"{name}+" if changed.strip() else name
 
 
-def run_rows(workshop: Workshop, rows: Sequence[Experiment], jobs: int, quick: bool) -> None:
-    """Train the rows, `jobs` at a time and the first ones first; the table is written anew after each."""
-    pending = list(rows)
+def run_rows(workshop: Workshop, rows: Sequence[Experiment], jobs: int, quick: bool) -> int:
+    """Train the rows, `jobs` at a time and the first ones first; the table is written anew after each.
+
+    Returns how many failed.
+    """
+    pending, num_failed = list(rows), 0
     running: dict[Future[Result], Experiment] = {}
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -183,11 +186,13 @@ def run_rows(workshop: Workshop, rows: Sequence[Experiment], jobs: int, quick: b
                     running[pool.submit(workshop.make, row)] = row
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
+                    num_failed += bool(future.result().failed)
                     say(outcome_line(running.pop(future), future.result()))
                 table.write_table(workshop.results, quick)
         except BaseException:
             workshop.children.stop()
             raise
+    return num_failed
 
 
 def outcome_line(row: Experiment, result: Result) -> str:
@@ -231,6 +236,7 @@ def main() -> int:
         say(f"no row matches {' '.join(options.only)}: --list shows their ids")
         return 2
     if options.list:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may leave early
         for row in rows:
             print(f"{row.id:28} {row.group:12} {state_of(workshop, row)}")
         return 0
@@ -243,14 +249,16 @@ def main() -> int:
     done, absent = len(here) - len(pending), len(rows) - len(here)
     say(f"{len(rows)} rows: {done} done, {len(pending)} to run, {absent} without data")
     try:
-        run_rows(workshop, pending, max(options.jobs, 1), options.quick)
+        num_failed = run_rows(workshop, pending, max(options.jobs, 1), options.quick)
         if not options.quick and not options.only:
             workshop.measure_scaling(next(row for row in rows if row.id == SCALING_ROW))
     except KeyboardInterrupt:
         say("stopped: the same command goes on from here")
         return 130
     table.write_table(workshop.results, options.quick)
-    return 0
+    if num_failed:
+        say(f"{num_failed} of {len(pending)} rows failed: the same command tries them again")
+    return min(num_failed, 1)
 
 
 if __name__ == "__main__":

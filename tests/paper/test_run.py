@@ -55,7 +55,7 @@ def trainings(children: RecordedChildren) -> list[Sequence[str]]:
 def test_a_finished_row_is_not_run_again_unless_it_changed(tmp_path: Path) -> None:
     children = RecordedChildren()
     workshop = made_workshop(tmp_path, children)
-    run.run_rows(workshop, [ROW, OTHER], 2, quick=False)
+    assert run.run_rows(workshop, [ROW, OTHER], 2, quick=False) == 0
     assert len(trainings(children)) == 2
     assert workshop.is_done(ROW)
     assert workshop.is_done(OTHER)
@@ -66,7 +66,7 @@ def test_a_finished_row_is_not_run_again_unless_it_changed(tmp_path: Path) -> No
 
 def test_a_failed_row_is_told_without_folders_and_tried_again(tmp_path: Path) -> None:
     workshop = made_workshop(tmp_path, RecordedChildren(broken="model.heads=1"))
-    run.run_rows(workshop, [OTHER, ROW], 1, quick=False)
+    assert run.run_rows(workshop, [OTHER, ROW], 1, quick=False) == 1
     failed = read_result(tmp_path / "results", "other")
     assert failed is not None
     assert failed.failed == "exit code 1: launch is broken"
