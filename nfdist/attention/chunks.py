@@ -33,7 +33,7 @@ class Scratch:
     _of_thread = threading.local()
 
     def __init__(self, like: Tensor) -> None:
-        self._like = like.new_empty(0)
+        self._dtype, self._device = like.dtype, like.device
         self._buffers: dict[str, Tensor] = {}
 
     @staticmethod
@@ -47,7 +47,8 @@ class Scratch:
     def take(self, name: str, *shape: int) -> Tensor:
         size = math.prod(shape)
         if name not in self._buffers or self._buffers[name].numel() < size:
-            self._buffers[name] = self._like.new_empty(size)
+            with torch.inference_mode(False):  # or it could be used in no other mode
+                self._buffers[name] = torch.empty(size, dtype=self._dtype, device=self._device)
         return self._buffers[name][:size].view(shape)
 
 

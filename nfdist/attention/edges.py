@@ -112,10 +112,8 @@ class _EdgeLogLikelihood(torch.autograd.Function):
         faint = (products <= smallest_factor(products.dtype)).nonzero()[:, 0]
         shares = (weights / products).index_fill_(0, faint, 0)
         total += torch.dot(weights, products.index_fill_(0, faint, 1).log_())
-        grad_queries, grad_keys = (
-            heads.sum_in(sources, shares).mul_(targets),
-            heads.sum_out(targets, shares).mul_(sources),
-        )
+        grad_queries = heads.sum_in(sources, shares).mul_(targets)
+        grad_keys = heads.sum_out(targets, shares).mul_(sources)
         for edges in faint.split(FAINT_AT_ONCE):
             ends, starts, pulled = heads.targets[edges].long(), heads.sources[edges].long(), weights[edges]
             logs = _rows(queries, ends) + _rows(keys, starts)

@@ -1,5 +1,6 @@
 """Chunks cover every row once, and the shortcuts equal what they stand for."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -46,3 +47,10 @@ def test_a_thread_keeps_its_buffers_and_shares_them_with_no_other_thread() -> No
     assert Scratch.of(like.float()).take("outer", 2).dtype == torch.float32
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(Scratch.of, like).result() is not Scratch.of(like)
+
+
+def test_buffers_that_were_made_in_inference_mode_serve_training_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scratch, "_of_thread", threading.local())
+    with torch.inference_mode():
+        Scratch.of(torch.empty(0)).take("outer", 3)
+    assert not Scratch.of(torch.empty(0)).take("outer", 3).zero_().is_inference()
