@@ -12,6 +12,7 @@ the square of the nodes.
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -55,7 +56,7 @@ OVERRIDES: dict[str, tuple[str, ...]] = {
     "IDGL": LEARNED,
     "IDGL-Anch": (*LEARNED, "model.anchors=500"),
 }
-STEP_NODES = 1000
+FIRST_NODES = 1000
 SEED = 0
 
 
@@ -170,6 +171,12 @@ def follow(method: str, sizes: Sequence[int], options: argparse.Namespace) -> tu
     return points, None
 
 
+def doubling(num_nodes: int) -> list[int]:
+    """1,000 nodes, twice as many, and so on up to all."""
+    doublings = max(0, math.ceil(math.log2(num_nodes / FIRST_NODES)))
+    return [*(FIRST_NODES << power for power in range(doublings)), num_nodes]
+
+
 def compare(sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
     """All points of all methods, and why some have no more."""
     print(f"{'method':<12} {'nodes':>8} {'an epoch':>12} {'peak growth':>14}")
@@ -193,7 +200,9 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partition", default="partitions/20news-k5", metavar="DIR")
     parser.add_argument("--methods", default=list(OVERRIDES), type=lambda text: text.split(","))
-    parser.add_argument("--sizes", type=lambda text: [int(part) for part in text.split(",")], help="default: 1000, ...")
+    parser.add_argument(
+        "--sizes", type=lambda text: [int(part) for part in text.split(",")], help="default: 1000, 2000, 4000, ..., all"
+    )
     parser.add_argument("--epochs", type=int, default=3, help="epochs measured, after the first")
     parser.add_argument("--memory", default="8GiB", metavar="SIZE")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -215,7 +224,7 @@ def main() -> None:
             print(json.dumps(asdict(point)))
             return
         num_nodes = Store.open(options.partition).num_nodes
-        result = compare(options.sizes or [*range(STEP_NODES, num_nodes, STEP_NODES), num_nodes], options)
+        result = compare(options.sizes or doubling(num_nodes), options)
         if options.out:
             replace_file(options.out, json.dumps(result, indent=1) + "\n")
     except NfdistError as error:

@@ -52,6 +52,12 @@ def test_points_are_foretold_by_the_square_of_the_nodes() -> None:
     assert excess(Point("LDS", 1, 1.0, 5 * GIB), 4 * GIB, 60.0) == "5.0 GiB"
 
 
+def test_sizes_double_up_to_all_nodes() -> None:
+    assert scaling.doubling(9607) == [1000, 2000, 4000, 8000, 9607]
+    assert scaling.doubling(2000) == [1000, 2000]
+    assert scaling.doubling(60) == [60]
+
+
 def test_a_method_ends_where_it_would_pass_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def quadratic(method: str, nodes: int, options: argparse.Namespace) -> Point:
         assert nodes <= 2000, "this must not be tried"
