@@ -243,6 +243,9 @@ def main() -> int:
     if not os.environ.get("NFDIST_DATA"):
         say("NFDIST_DATA is not set: name the folder that has cora.npz and the other datasets")
         return 2
+    if not Path(os.environ["NFDIST_DATA"]).is_dir():
+        say(f"NFDIST_DATA names {os.environ['NFDIST_DATA']}, which is not a folder")
+        return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     here = [row for row in rows if located_source(row) is not None]
     pending = [row for row in here if not workshop.is_done(row)]

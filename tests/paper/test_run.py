@@ -147,6 +147,8 @@ def test_without_data_it_is_one_line(tmp_path: Path) -> None:
     done = run_script("--work", str(tmp_path))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "NFDIST_DATA is not set" in done.stderr
+    done = run_script("--only", "cora", NFDIST_DATA="/nowhere")
+    assert (done.returncode, done.stderr) == (2, "NFDIST_DATA names /nowhere, which is not a folder\n")
     assert run_script("--only", "nothing*").returncode == 2
 
 
