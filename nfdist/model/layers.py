@@ -11,11 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from nfdist import seeds
 from nfdist.attention.chunks import chunks, rows_last
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.sparse.adjacency import Adjacency
+
+# Of sparse rows that are still in use: steps of a whole graph take the same ones, and turn them around once.
+_ENTRIES = WeakTensorKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ def embed(linear: nn.Linear, features: Tensor) -> Tensor:
 
 def sparse_product(rows: Tensor, table: Tensor) -> Tensor:
     """Sparse CSR rows [n, f] times a dense table [f, c]; only the table has a gradient, so none is of size [n, f]."""
-    entries = Adjacency(rows.crow_indices(), rows.col_indices(), rows.shape[1])
+    entries: Adjacency | None = _ENTRIES.get(rows)
+    if entries is None:
+        entries = _ENTRIES[rows] = Adjacency(rows.crow_indices(), rows.col_indices(), rows.shape[1])
     values, table = rows.values().to(table.dtype), table.contiguous()
     if rows.device.type != "cpu":
         return entries.sum_in(table, values)

@@ -51,7 +51,10 @@ def dense_rows(
 
 
 def sparse_rows(groups: list[Group], num_rows: int, num_columns: int, dtype: torch.dtype) -> Tensor:
-    """A sparse CSR tensor of the rows of all groups."""
+    """A sparse CSR tensor of the rows of all groups; the values of consecutive ones view the disk."""
+    if len(groups) == 1 and all((np.diff(numbers) == 1).all() for numbers in groups[0][1:]):
+        part, _, rows = groups[0]
+        return sparse_slice(_sparse(part), slice(int(rows[0]), int(rows[-1]) + 1), num_columns)
     counts = np.zeros(num_rows, dtype=np.int64)
     held = [(_sparse(group.part), group.positions, group.rows) for group in groups]
     for features, positions, rows in held:

@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -101,6 +102,17 @@ def test_take_fills_the_given_buffer(tmp_path: Path, num_parts: int, node_ids: l
     assert taken.data_ptr() == buffer.data_ptr()
     everything = store.take(torch.arange(60))
     torch.testing.assert_close(buffer, everything[node_ids], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("node_ids", [[], [5], [3, 3, 9], range(60), range(7, 12), range(59, -1, -1), range(0, 60, 2)])
+def test_sparse_rows_come_in_the_order_asked_for(tmp_path: Path, num_parts: int, node_ids: Sequence[int]) -> None:
+    graph = build_graph(features="sparse")
+    write(tmp_path / "p", graph, num_parts)
+    store = Store.open(tmp_path / "p")
+    everything = dense_features(graph)[np.argsort(store.node_ids(graph.original_ids).numpy())]
+    taken = store.take(torch.tensor(list(node_ids), dtype=torch.int64))
+    np.testing.assert_array_equal(to_dense(taken), everything[list(node_ids)], strict=True)
 
 
 def test_take_in_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
