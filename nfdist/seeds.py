@@ -38,10 +38,10 @@ def gumbel(key: int, node_ids: Tensor, streams: int, dtype: torch.dtype = torch.
     """
     bits = _hash(_stream_keys(key, -(-streams // 2), node_ids.device)[:, None], node_ids[None, :])
     # One 64-bit hash serves two streams. The fraction has fine steps near 0, where the largest noise comes from.
-    halves = torch.stack([bits & 0x7FFFFFFF, (bits >> 32) & 0x7FFFFFFF], 1).flatten(0, 1)[:streams]
-    tail = halves.to(dtype).add_(0.5).mul_(2.0**-31)
-    tail.clamp_(max=1 - torch.finfo(dtype).eps / 2)
-    return tail.neg_().log1p_().neg_().log_().neg_().t()
+    halves = (bits.view(torch.int32) & 0x7FFFFFFF).unflatten(1, (-1, 2)).transpose(1, 2)  # the lower half is the first
+    tail = torch.empty(halves.shape, dtype=dtype, device=node_ids.device).copy_(halves)
+    tail.add_(0.5).mul_(-(2.0**-31)).clamp_(min=torch.finfo(dtype).eps / 2 - 1)
+    return tail.log1p_().neg_().log_().neg_().flatten(0, 1)[:streams].t()
 
 
 def keep_mask(key: int, node_ids: Tensor, channels: int, drop: float) -> tuple[Tensor, float]:

@@ -4,11 +4,10 @@ import os
 
 import pytest
 
-from nfdist.cli.main import ENVIRONMENT
+from nfdist.cli.main import set_environment
 
-# What tests compute is so small that a second thread costs more than it brings.
-for name, value in {**ENVIRONMENT, "OMP_NUM_THREADS": "1"}.items():
-    os.environ.setdefault(name, value)
+set_environment()
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests compute is so small that a second one costs more
 
 # Files whose tests start many processes: begun first, so that no worker is left alone with them in the end.
 LONGEST = ("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds.py", "test_full.py", "test_run.py")

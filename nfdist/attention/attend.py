@@ -73,19 +73,20 @@ def attend_to(features: Tensor, summary: KeySummary, kernel: Kernel, *, chunk_ro
             f"query features must be [nodes, {log_mass.shape[0]}, {log_mass.shape[2]}] for this summary, "
             f"got {list(features.shape)}"
         )
-    tilt = _tilt(log_mass.detach(), quiet.detach())[2]
-    if tilt.numel() == 0 or float(tilt.min()) > smallest_factor(tilt.dtype):
-        return Attended(*_AttendTo.apply(features, log_mass, mean, quiet, chunk_rows))
+    tilts = _tilt(log_mass, quiet)
+    if tilts[2].numel() == 0 or float(tilts[2].min()) > smallest_factor(mean.dtype):
+        return Attended(*_AttendTo.apply(features, log_mass, mean, quiet, tilts, chunk_rows))
     # The draws are too far apart to share an exponential: one at a time, each is exact at any scale.
     alone = [
-        _AttendTo.apply(features, one, one_mean, one, chunk_rows)[0]
+        _AttendTo.apply(features, one, one_mean, one, _tilt(one, one), chunk_rows)[0]
         for one, one_mean in zip(log_mass.split(1, 1), mean.split(1, 1), strict=True)
     ]
     no_values = mean[:, :1, :, :0]
-    log_normalizers = _AttendTo.apply(features, quiet, no_values, quiet, chunk_rows)[1]
+    log_normalizers = _AttendTo.apply(features, quiet, no_values, quiet, _tilt(quiet, quiet), chunk_rows)[1]
     return Attended(torch.stack(alone).mean(0), log_normalizers)
 
 
+@torch.no_grad()
 def _tilt(log_mass: Tensor, quiet: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Log masses [h, k + 1, m] of all draws and of none, as top [h, m] + level [h, k + 1, 1] + log(tilt).
 
@@ -106,11 +107,17 @@ class _AttendTo(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, log_mass: Tensor, mean: Tensor, quiet: Tensor, chunk_rows: int | None
+        ctx: Any,
+        features: Tensor,
+        log_mass: Tensor,
+        mean: Tensor,
+        quiet: Tensor,
+        tilts: tuple[Tensor, Tensor, Tensor],
+        chunk_rows: int | None,
     ) -> tuple[Tensor, Tensor]:
         features = features.movedim(0, -1)
         (heads, draws, num_features, channels), num_nodes = mean.shape, features.shape[2]
-        top, level, tilt = _tilt(log_mass, quiet)
+        top, level, tilt = tilts
         tilted = (mean * tilt[:, :-1, :, None]).flatten(0, 2).div_(draws)
         outputs = features.new_empty(num_nodes, channels)
         peaks, inverses = (features.new_empty(heads, width, num_nodes) for width in (1, draws + 1))
@@ -148,7 +155,7 @@ class _AttendTo(torch.autograd.Function):
         shares *= tilt
         pulled = (tilted * grad_tilted).sum(1).view(heads, draws, num_features)
         grad_mean = (grad_tilted.view(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
-        return grad_features.movedim(-1, 0), pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None
+        return grad_features.movedim(-1, 0), pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None, None
 
 
 def _exponents(features: Tensor, top: Tensor, scratch: Scratch) -> Tensor:

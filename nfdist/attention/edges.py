@@ -8,13 +8,14 @@ The second logarithm is the query's log normalizer, which `attend_to` returns. E
 target: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import chunks, peaks_of
+from nfdist.attention.chunks import chunks
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.summary import KeySummary, smallest_factor
 from nfdist.errors import ConfigError
@@ -75,54 +76,64 @@ def _targets(indptr: Tensor) -> Tensor:
     return nodes.repeat_interleave(indptr.diff())
 
 
-def _relative(logs: Tensor, peaks: Tensor) -> Tensor:
-    """exp(logs - peaks) of [n, h, m], as [h x n, m]: head by head, and each row in one place."""
+def _places(numbers: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
+    """Where in logs [n, h, m] the rows are that are numbered head by head."""
+    return numbers % len(logs), numbers // len(logs)
+
+
+def _head_by_head(operation: Callable[..., Tensor], logs: Tensor, others: Tensor) -> Tensor:
+    """The result [h, n, m] of logs [n, h, m] and others [h, ., m]."""
     logs = logs.transpose(0, 1)
-    return torch.sub(logs, peaks[..., None], out=logs.new_empty(logs.shape)).exp_().flatten(0, 1)
+    return operation(logs, others, out=logs.new_empty(logs.shape))
 
 
-def _rows(logs: Tensor, numbers: Tensor) -> Tensor:
-    """Rows [., m] of logs [n, h, m], numbered head by head."""
-    return logs[numbers % len(logs), numbers // len(logs)]
-
-
-def _like(logs: Tensor, rows: Tensor) -> Tensor:
-    """Rows [h x n, m] in the shape and layout of logs [n, h, m]."""
-    return torch.empty_like(logs).copy_(rows.unflatten(0, (logs.shape[1], len(logs))).transpose(0, 1))
+def _node_by_node(left: Tensor, right: Tensor) -> Tensor:
+    """left [h x n, m] x right [h, n, m], as [n, h, m] that lies in memory as [h, m, n], in the place of the right."""
+    left = left.view_as(right).mul_(right)
+    return right.view(left.shape[0], left.shape[2], -1).copy_(left.transpose(1, 2)).movedim(-1, 0)
 
 
 class _EdgeLogLikelihood(torch.autograd.Function):
     """A scalar: its gradient is known up to a factor, so the forward pass gives both.
 
-    The heads are graphs of their own, side by side. The exponentials are the nodes', relative to each one's peak, and
-    not the edges'. Where the product of an edge's ends underflows for that, the edge is worked out by itself.
+    The heads are graphs of their own, side by side. The exponentials are the nodes' and not the edges': a key's are
+    relative to the largest of each feature, and a query's are what is left of the weight. Where the product of an
+    edge's ends underflows for that, the edge is worked out by itself.
     """
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, keys: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
     ) -> Tensor:
-        at_targets = graph.sum_in(keys.new_ones(len(keys), 1), edge_weights)
-        at_sources = graph.sum_out(queries.new_ones(len(queries), 1), edge_weights)
-        query_peaks, key_peaks = (peaks_of(rows.movedim(0, -1)) for rows in (queries, keys))  # [h, n]
-        total = (at_targets * (query_peaks.t() - log_normalizers)).sum() + (at_sources * key_peaks.t()).sum()
+        if graph.num_edges == 0:
+            ctx.save_for_backward(*(torch.zeros_like(tensor) for tensor in (queries, keys, log_normalizers)))
+            return queries.new_zeros(())
         heads, weights = graph.copies(queries.shape[1]), edge_weights.repeat(queries.shape[1])
-        targets, sources = _relative(queries, query_peaks), _relative(keys, key_peaks)
+        at_targets = graph.sum_in(keys.new_ones(len(keys), 1), edge_weights)
+        total, shifts, tops = queries.new_zeros(()), log_normalizers.t(), keys.amax(0)[:, None]
+        rest, shares = _head_by_head(torch.add, queries, tops), _head_by_head(torch.sub, keys, tops)
+        rest -= shifts[..., None]
+        if float(rest.amax()) > 1:  # keys from beyond the normalizers may weigh more than all that are in them
+            peaks = rest.amax(2)
+            rest -= peaks[..., None]
+            total, shifts = (at_targets.t() * peaks).sum(), shifts + peaks
+        targets, sources = rest.exp_().flatten(0, 1), shares.exp_().flatten(0, 1)  # [h x n, m]
         products = heads.products(targets, sources)
         faint = (products <= smallest_factor(products.dtype)).nonzero()[:, 0]
-        shares = (weights / products).index_fill_(0, faint, 0)
-        total += torch.dot(weights, products.index_fill_(0, faint, 1).log_())
-        grad_queries = heads.sum_in(sources, shares).mul_(targets)
-        grad_keys = heads.sum_out(targets, shares).mul_(sources)
-        for edges in faint.split(FAINT_AT_ONCE):
+        pulls = weights / products
+        if len(faint):
+            pulls[faint], products[faint] = 0, 1
+        total = total + torch.dot(weights, products.log_())
+        grad_targets, grad_sources = heads.sum_in(sources, pulls), heads.sum_out(targets, pulls)
+        grad_queries, grad_keys = _node_by_node(grad_targets, rest), _node_by_node(grad_sources, shares)
+        for edges in faint.split(FAINT_AT_ONCE) if len(faint) else ():
             ends, starts, pulled = heads.targets[edges].long(), heads.sources[edges].long(), weights[edges]
-            logs = _rows(queries, ends) + _rows(keys, starts)
+            logs = queries[_places(ends, queries)] + keys[_places(starts, keys)]
             sums = logs.logsumexp(1)
-            total += torch.dot(pulled, sums - query_peaks.flatten()[ends] - key_peaks.flatten()[starts])
-            pulls = logs.sub_(sums[:, None]).exp_().mul_(pulled[:, None])
-            grad_queries.index_add_(0, ends, pulls)
-            grad_keys.index_add_(0, starts, pulls)
-        grad_queries, grad_keys = _like(queries, grad_queries), _like(keys, grad_keys)
+            total = total + torch.dot(pulled, sums - shifts.flatten()[ends])
+            logs.sub_(sums[:, None]).exp_().mul_(pulled[:, None])
+            grad_queries.index_put_(_places(ends, queries), logs, accumulate=True)
+            grad_keys.index_put_(_places(starts, keys), logs, accumulate=True)
         ctx.save_for_backward(grad_queries, grad_keys, -at_targets.expand_as(log_normalizers))
         return total
 

@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from nfdist.attention.chunks import Scratch, chunks, outer
 from nfdist.attention.kernel import Kernel, KeyFeatures
+from nfdist.attention.standing import find_standing, may_stand_out, summarize_standing
 from nfdist.errors import ConfigError
 
 
@@ -61,7 +62,7 @@ class KeySummary:
 
     def mapped(self, weight: Tensor, bias: Tensor) -> "KeySummary":
         """The summary as if every value had been mapped by each head's weight [h, d', d] and bias [h, d'] before."""
-        mean = torch.einsum("hkmd,hed->hkme", self.mean, weight) + bias[:, None, None]
+        mean = torch.baddbmm(bias[:, None], self.mean.flatten(1, 2), weight.mT).unflatten(1, self.mean.shape[1:3])
         return KeySummary(self.log_mass, mean, self.quiet_log_mass, self.peak)
 
     def for_queries(self, kernel: Kernel) -> "KeySummary":
@@ -99,19 +100,27 @@ def summarize(
     if values.ndim != 2 or len(values) != len(logs):
         raise ConfigError(f"values must be [nodes, channels] for {len(logs)} keys, got {list(values.shape)}")
     if noise is None:
-        log_mass, mean, _, _ = _Summarize.apply(logs, values, None, 1.0, chunk_rows)
+        log_mass, mean, _ = _Summarize.apply(logs, values, logs.new_zeros(logs.shape[1], 1, len(logs)), 1, chunk_rows)
         return KeySummary(log_mass, mean, log_mass[:, 0], features.peak)
     if noise.ndim != 3 or noise.shape[:2] != logs.shape[:2] or noise.shape[2] == 0:
         raise ConfigError(
             f"noise must be [nodes, heads, draws] for keys of {list(logs.shape[:2])}, got {list(noise.shape)}"
         )
-    log_mass, mean, quiet, top = _Summarize.apply(logs, values, noise, kernel.temperature, chunk_rows)
+    if logs.device.type == "cpu" and may_stand_out(len(logs), kernel.temperature, logs.dtype):
+        standing = find_standing(logs.movedim(0, -1), noise.movedim(0, -1), kernel.temperature)
+        if standing is not None:
+            return KeySummary(*summarize_standing(logs, values, standing), features.peak)
+    noise, draws = noise.movedim(0, -1), noise.shape[2]
+    log_weights = torch.cat([noise / kernel.temperature, torch.zeros_like(noise[:, :1])], 1)  # the last without noise
+    log_mass, mean, top = _Summarize.apply(logs, values, log_weights, draws, chunk_rows)
     if len(logs) and float((log_mass - top[:, None]).detach().min().exp()) <= smallest_factor(logs.dtype):
         # Some draw fell too far below the others to share their exponential: one at a time, each is exact.
-        draws = [_Summarize.apply(logs, values, one, kernel.temperature, chunk_rows) for one in noise.split(1, 2)]
-        log_mass, mean = (torch.cat([draw[i] for draw in draws], 1) for i in (0, 1))
-        quiet = draws[0][2]
-    return KeySummary(log_mass, mean, quiet, features.peak)
+        alone = [
+            _Summarize.apply(logs, values, one, int(draw < draws), chunk_rows)
+            for draw, one in enumerate(log_weights.split(1, 1))
+        ]
+        log_mass, mean = (torch.cat([one[i] for one in alone], 1) for i in (0, 1))
+    return KeySummary(log_mass[:, :-1], mean, log_mass[:, -1], features.peak)
 
 
 def smallest_factor(dtype: torch.dtype) -> float:
@@ -127,80 +136,70 @@ def _merge(log_mass: Tensor, mean: Tensor, other_log_mass: Tensor, other_mean: T
 
 
 class _Summarize(torch.autograd.Function):
-    """Log masses, means, noise-free log masses, and the shift the masses were added up at.
+    """Log masses [h, k, m] of all draws, means [h, ., m, c] of the first so many, and the shift of the masses [h, m].
 
-    All draws share one exponential of the keys, taken at each key's largest noise: weight[v, k, m] is
-    exp(log phi(k_v)_m + max_k g_vk - top_m) exp(g_vk - max_k g_vk). For one draw that is exact at any scale; for more,
-    the caller looks whether some draw fell so far below the shift that the product underflowed.
+    Draws are given by the log weights g [h, k, n] of keys. They share one exponential of each key, taken at its
+    largest log weight: weight[v, k, m] is exp(log phi(k_v)_m + max_k g_vk - top_m) exp(g_vk - max_k g_vk). For one draw
+    that is exact at any scale; for more, the caller looks whether some draw fell so far below the shift that the
+    product underflowed.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, logs: Tensor, values: Tensor, noise: Tensor | None, temperature: float, chunk_rows: int | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        logs, noise = logs.movedim(0, -1), None if noise is None else noise.movedim(0, -1)
-        heads, num_features, num_nodes = logs.shape
-        draws = 1 if noise is None else noise.shape[1]
-        lowest = torch.finfo(logs.dtype).min
-        top, quiet = logs.new_full((2, heads, num_features), lowest)
+        ctx: Any, logs: Tensor, values: Tensor, log_weights: Tensor, means: int, chunk_rows: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        logs = logs.movedim(0, -1)
+        (heads, num_features, num_nodes), draws = logs.shape, log_weights.shape[1]
+        largest = log_weights.amax(1, keepdim=True)
+        own = torch.sub(log_weights, largest).exp_()
+        top = logs.new_full((heads, num_features), torch.finfo(logs.dtype).min)
         mass = logs.new_zeros(heads, draws, num_features)
-        sums = logs.new_zeros(heads, draws, num_features, values.shape[1])
+        sums = logs.new_zeros(heads, means, num_features, values.shape[1])
         scratch = Scratch.of(logs)
         for rows in chunks(num_nodes, heads * draws * num_features, logs.device, chunk_rows):
-            exponents, own = _share(logs[..., rows], noise, rows, temperature, scratch)
+            exponents = _exponents(logs, largest, rows, scratch)
             raised = torch.maximum(top, exponents.amax(2))
             shared = exponents.sub_(raised[..., None]).exp_()
             kept = (top - raised).exp_()[:, None]
-            mass.mul_(kept).baddbmm_(own, shared.mT)
-            sums.mul_(kept[..., None]).flatten(0, 2).addmm_(outer(shared, own, scratch), values[rows])
+            mass.mul_(kept).baddbmm_(own[..., rows], shared.mT)
+            weights = outer(shared, own[:, :means, rows], scratch)
+            sums.mul_(kept[..., None]).flatten(0, 2).addmm_(weights, values[rows])
             top = raised
-            if noise is not None:
-                chunk_top = logs[..., rows].amax(2)
-                shared = torch.sub(logs[..., rows], chunk_top[..., None], out=shared).exp_()
-                quiet = torch.logaddexp(quiet, chunk_top + shared.sum(2).log_())
         if num_nodes == 0:
             mass += 1  # nothing was added: the log mass stays the lowest number and the mean 0
         log_mass = top[:, None] + mass.log()
-        mean = sums / mass[..., None]
-        ctx.save_for_backward(logs, values, noise, log_mass, mean, quiet, top)
-        ctx.temperature, ctx.chunk_rows = temperature, chunk_rows
+        mean = sums / mass[:, :means, :, None]
+        ctx.save_for_backward(logs, values, largest, own, log_mass, mean, top)
+        ctx.chunk_rows = chunk_rows
         ctx.mark_non_differentiable(top)
-        return log_mass, mean, quiet, top
+        return log_mass, mean, top
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_log_mass: Tensor, grad_mean: Tensor, grad_quiet: Tensor, _: Any) -> Any:
-        logs, values, noise, log_mass, mean, quiet, top = ctx.saved_tensors
-        heads, draws, num_features, _ = mean.shape
+    def backward(ctx: Any, grad_log_mass: Tensor, grad_mean: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        logs, values, largest, own, log_mass, mean, top = ctx.saved_tensors
+        heads, means, num_features, _ = mean.shape
         lift = (top[:, None] - log_mass).exp_()
+        offset = lift * grad_log_mass
+        lift = lift[:, :means]
+        offset[:, :means] -= lift * (grad_mean * mean).sum(3)
         grad_sums = (lift[..., None] * grad_mean).flatten(0, 2)
-        offset = lift * (grad_log_mass - (grad_mean * mean).sum(3))
         grad_logs, grad_values = torch.empty_like(logs), torch.empty_like(values)
         scratch = Scratch.of(logs)
-        for rows in chunks(len(values), heads * draws * num_features, logs.device, ctx.chunk_rows):
-            exponents, own = _share(logs[..., rows], noise, rows, ctx.temperature, scratch)
-            shared = exponents.sub_(top[..., None]).exp_()
-            weights = outer(shared, own, scratch)
+        for rows in chunks(len(values), heads * own.shape[1] * num_features, logs.device, ctx.chunk_rows):
+            shared = _exponents(logs, largest, rows, scratch).sub_(top[..., None]).exp_()
+            total = torch.bmm(offset.mT, own[..., rows], out=scratch.take("total", *shared.shape))
+            weights = outer(shared, own[:, :means, rows], scratch)
             torch.mm(weights.t(), grad_sums, out=grad_values[rows])
-            pull = scratch.take("pull", *weights.shape)
-            pull = torch.mm(grad_sums, values[rows].t(), out=pull).view(heads, draws, *shared.shape[1:])
-            total = torch.bmm(offset.mT, own, out=scratch.take("total", *shared.shape))
-            for draw in range(draws):  # faster than a product over all draws and a sum over so short an axis
-                total.addcmul_(pull[:, draw], own[:, draw, None])
+            # The weights are not needed any more, and their place is still in the cache.
+            pull = torch.mm(grad_sums, values[rows].t(), out=weights).view(heads, means, *shared.shape[1:])
+            for draw in range(means):  # faster than a product over all draws and a sum over so short an axis
+                total.addcmul_(pull[:, draw], own[:, draw, None, rows])
             torch.mul(total, shared, out=grad_logs[..., rows])
-            if noise is not None:
-                again = torch.sub(logs[..., rows], quiet[..., None], out=shared).exp_()
-                grad_logs[..., rows].addcmul_(again, grad_quiet[..., None])
         return grad_logs.movedim(-1, 0), grad_values, None, None, None
 
 
-def _share(
-    logs: Tensor, noise: Tensor | None, rows: slice, temperature: float, scratch: Scratch
-) -> tuple[Tensor, Tensor]:
-    """The exponent [h, m, n] that all draws share, in a buffer, and each draw's own factor [h, k, n], at most 1."""
-    exponents = scratch.take("shared", *logs.shape)
-    if noise is None:
-        return exponents.copy_(logs), logs.new_ones(logs.shape[0], 1, logs.shape[2])
-    log_weights = noise[..., rows] / temperature
-    largest = log_weights.amax(1, keepdim=True)
-    return torch.add(logs, largest, out=exponents), log_weights.sub_(largest).exp_()
+def _exponents(logs: Tensor, largest: Tensor, rows: slice, scratch: Scratch) -> Tensor:
+    """The exponents [h, m, n] that all draws share, in a buffer."""
+    logs = logs[..., rows]
+    return torch.add(logs, largest[..., rows], out=scratch.take("shared", *logs.shape))

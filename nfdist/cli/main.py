@@ -20,10 +20,12 @@ from nfdist import __version__
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
 
-# Read by torch and its threads when they are loaded. A step is thousands of short parallel sections: threads that spin
-# between them make it ten times slower as soon as another process wants a core, threads that sleep do not. And what
-# torch's C++ side merely remarks is not for the users of a command.
-ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+# What torch's C++ side merely remarks is not for the users of a command.
+ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+# A step is thousands of short parallel sections. Threads that spin between them make it ten times slower as soon as
+# another process wants a core, threads that sleep at once take half as long again where none does: these spin for some
+# microseconds.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 COMMANDS = {
     "doctor": "which versions, devices, backends and limits this host has, and what will not work",
@@ -39,8 +41,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; bugs are raised."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     code = 0
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
@@ -52,6 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What stdout still holds would fail once more when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
+
+
+def set_environment() -> None:
+    """What torch and its threads read when they are loaded, where the user did not choose."""
+    defaults = ENVIRONMENT if WAITING.keys() & os.environ.keys() else {**ENVIRONMENT, **WAITING}
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
 
 
 def entry() -> NoReturn:

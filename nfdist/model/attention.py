@@ -56,13 +56,13 @@ class AttentionLayer(nn.Module):
         summary = share(summarize(keys, hidden, kernel, noise), reach)
         weight, bias = self._folded()
         attended = attend_to(queries, self._heard(summary, weight, bias), kernel)
-        settled = settle([attended.outputs, *self._related(neighbors, weight, bias, relations)], finish)
-        if edge_scale == 0:
-            return settled, None
-        graph = relations[0].adjacency
-        edge_weights = (edge_scale / graph.in_degrees.to(hidden.dtype)).index_select(0, graph.targets)
-        key_logs = edge_key_logs(self._with_halo(keys, neighbors[len(hidden) :], kernel), summary, kernel)
-        return settled, edge_log_likelihood(queries, key_logs, attended.log_normalizers, graph, edge_weights)
+        likelihood = None
+        if edge_scale != 0:  # before the rest: it takes the most memory, for a moment
+            graph = relations[0].adjacency
+            edge_weights = (edge_scale / graph.in_degrees.to(hidden.dtype)).index_select(0, graph.targets)
+            key_logs = edge_key_logs(self._with_halo(keys, neighbors[len(hidden) :], kernel), summary, kernel)
+            likelihood = edge_log_likelihood(queries, key_logs, attended.log_normalizers, graph, edge_weights)
+        return settle([attended.outputs, *self._related(neighbors, weight, bias, relations)], finish), likelihood
 
     def keys(self, hidden: Tensor, kernel: Kernel) -> KeyFeatures:
         """What the others see of nodes with this hidden state [n, c]."""
@@ -83,9 +83,9 @@ class AttentionLayer(nn.Module):
     def _folded(self) -> tuple[Tensor, Tensor]:
         """Weight [h, c, c] and bias [h, c] of the value of each head and its share of the output linear."""
         channels = self.output.out_features
-        joins = self.output.weight.view(channels, self.heads, channels)
-        weight = torch.einsum("ohv,hvc->hoc", joins, self.value.weight.view(self.heads, channels, channels))
-        return weight, torch.einsum("ohv,hv->ho", joins, self.value.bias.view(self.heads, channels))
+        joins = self.output.weight.view(channels, self.heads, channels).transpose(0, 1)
+        weight = torch.bmm(joins, self.value.weight.view(self.heads, channels, channels))
+        return weight, torch.bmm(joins, self.value.bias.view(self.heads, channels, 1))[..., 0]
 
     def _heard(self, summary: KeySummary, weight: Tensor, bias: Tensor) -> KeySummary:
         # A head's weights sum to 1, so that its mean values can carry its part of the output's bias as well.
@@ -93,7 +93,7 @@ class AttentionLayer(nn.Module):
 
     def _relation_maps(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         gates = self.gates.sigmoid() if self.gate == "sigmoid" else self.gates
-        return torch.einsum("jh,hoc->joc", gates, weight), torch.einsum("jh,ho->jo", gates, bias)
+        return torch.mm(gates, weight.flatten(1)).unflatten(1, weight.shape[1:]), torch.mm(gates, bias)
 
     def _with_halo(self, keys: KeyFeatures, halo_rows: Tensor, kernel: Kernel) -> KeyFeatures:
         """The keys of the n nodes, and after them those of the halo's rows."""

@@ -99,9 +99,8 @@ def key_features(hidden: Tensor, key: nn.Linear, kernel: Kernel) -> KeyFeatures:
 
 def _feature_map(query: nn.Linear, kernel: Kernel) -> tuple[Tensor, Tensor]:
     """Weight [h x m, c] and bias of query features; without epsilon these are linear in the query, so one map does."""
-    weight = torch.einsum("md,hdc->hmc", kernel.scaled, query.weight.view(-1, kernel.channels, query.in_features))
-    bias = torch.einsum("md,hd->hm", kernel.scaled, query.bias.view(-1, kernel.channels))
-    return weight.flatten(0, 1), bias.flatten()
+    weight = torch.matmul(kernel.scaled, query.weight.view(-1, kernel.channels, query.in_features))
+    return weight.flatten(0, 1), torch.mm(query.bias.view(-1, kernel.channels), kernel.scaled.t()).flatten()
 
 
 def _by_head(hidden: Tensor, weight: Tensor, bias: Tensor, width: int) -> Tensor:

@@ -78,6 +78,7 @@ class NodeFormer(nn.Module):
             nn.LayerNorm(channels) for _ in range(layers + 1 if self.model.norm == "layer" else 0)
         )
         self.output = UndrawnLinear(joined, num_outputs)
+        self._evaluation_kernels: dict[tuple[object, ...], Kernel] = {}
         initialize(self, seed)
 
     def forward(
@@ -170,8 +171,11 @@ class NodeFormer(nn.Module):
 
     def evaluation_kernel(self, seed: int, layer: int, like: Tensor) -> Kernel:
         """The directions and the temperature that a layer (from 1) has in evaluation, on the device of `like`."""
-        temperature = self.attention.eval_temperature or self.attention.temperature
-        return self._kernel(seed, "evaluation", layer, temperature, like)
+        key = (seed, layer, like.device, like.dtype)
+        if key not in self._evaluation_kernels:
+            temperature = self.attention.eval_temperature or self.attention.temperature
+            self._evaluation_kernels[key] = self._kernel(seed, "evaluation", layer, temperature, like)
+        return self._evaluation_kernels[key]
 
     def _randomness(self, draw: Draw, layer: int, like: Tensor) -> tuple[Kernel, Tensor | None]:
         """The layer's directions, and its Gumbel noise [n, h, k] where there is any."""

@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -41,6 +42,11 @@ class Relation:
         totals = torch.zeros(pattern.num_nodes, dtype=dtype).index_add_(0, pattern.targets, weights)
         pattern.turned  # noqa: B018  (made here, with the batch, and not in the step)
         return Relation(pattern, weights, totals)
+
+    @cached_property
+    def turned_weights(self) -> Tensor:
+        """The weights in the order of the turned edges."""
+        return self.edge_weights.index_select(0, self.adjacency.turned[1])
 
     def to(self, device: torch.device | str) -> "Relation":
         return Relation(self.adjacency.to(device), self.edge_weights.to(device), self.total_weights.to(device))
@@ -87,7 +93,7 @@ class _Relate(torch.autograd.Function):
         grad_weights = torch.empty_like(weights)
         totals = torch.stack([relation.total_weights for relation in ctx.relations], 1)
         for hop, relation in enumerate(ctx.relations):
-            returned = relation.adjacency.sum_out(grad, relation.edge_weights)
+            returned = relation.adjacency.turned[0].sum_in(grad, relation.turned_weights)
             grad_rows.addmm_(returned, weights[hop])
             torch.mm(returned.t(), rows, out=grad_weights[hop])  # gradᵀ Â rows, without keeping Â rows
         return grad_rows, grad_weights, totals.t() @ grad, None, None

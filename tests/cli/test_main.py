@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nfdist import __version__
-from nfdist.cli.main import COMMANDS, main
+from nfdist.cli.main import COMMANDS, main, set_environment
 from nfdist.errors import PartitionError
 
 WITH_DEMO = """
@@ -154,3 +154,22 @@ def test_command_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("importlib.import_module", fail)
     assert main(["demo"]) == 2
     assert "demo needs torch, which is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_how_threads_wait_is_the_users_choice(
+    chosen: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    set_environment()
+    assert {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ} == expected

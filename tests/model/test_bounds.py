@@ -29,7 +29,7 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def step() -> list[torch.Tensor]:
+def step(temperature: float) -> list[torch.Tensor]:
     generator = seeds.generator(0, "bounds")
     ends = torch.randint(NODES, (2, EDGES), generator=generator)
     relations = build_relations(Adjacency.from_edges(ends[0], ends[1], NODES), 1)
@@ -37,7 +37,7 @@ def step() -> list[torch.Tensor]:
         10,
         4,
         ModelConfig(layers=2, channels=CHANNELS, heads=1, random_features=RANDOM_FEATURES, dropout=0.5),
-        AttentionConfig(noise_draws=DRAWS),
+        AttentionConfig(noise_draws=DRAWS, temperature=temperature),
         RelationConfig(order=1),
     )
     features = torch.randn(NODES, 10, generator=generator)
@@ -46,16 +46,20 @@ def step() -> list[torch.Tensor]:
     return [output.logits, *(parameter.grad for parameter in model.parameters())]
 
 
-def test_neither_pass_holds_nodes_by_draws_by_features_or_edges_by_features(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("temperature", [0.1, 0.25])  # few keys stand out, and all are summed up
+def test_neither_pass_holds_nodes_by_draws_by_features_or_edges_by_features(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": 20_000})
     monkeypatch.setattr("nfdist.attention.chunks.Scratch._of_thread", threading.local())  # no buffers of other tests
     with LargestTensor() as largest:
-        step()
+        step(temperature)
     assert largest.elements >= NODES * RANDOM_FEATURES  # the watch works: features of all nodes are allowed
     assert largest.elements < NODES * DRAWS * RANDOM_FEATURES / 2
     assert largest.elements < EDGES * RANDOM_FEATURES / 2
 
 
-def test_two_runs_are_equal_to_the_bit() -> None:
-    for one, again in zip(step(), step(), strict=True):
+@pytest.mark.parametrize("temperature", [0.1, 0.25])
+def test_two_runs_are_equal_to_the_bit(temperature: float) -> None:
+    for one, again in zip(step(temperature), step(temperature), strict=True):
         assert torch.equal(one, again)
