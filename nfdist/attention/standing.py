@@ -20,9 +20,19 @@ MOST_STANDING = 1 / 3  # of the keys of all draws: with more, products over all 
 HIGHEST = 60.0  # an exponent that is far from overflow, whatever is added up
 
 
-def reach(dtype: torch.dtype) -> float:
-    """How far below the heaviest weight, as a logarithm, a key counts: all beyond together are below rounding."""
-    return 20.0 if torch.finfo(dtype).bits <= 32 else 40.0
+def reach(temperature: float, dtype: torch.dtype) -> float:
+    """How far below the heaviest weight, as a logarithm, a key counts.
+
+    At a distance x there are about exp(x temperature) keys of weight exp(-x): those beyond the reach are together about
+    exp(-reach (1 - temperature)) of the whole, which is below rounding.
+    """
+    digits = 16.0 if torch.finfo(dtype).bits <= 32 else 34.0
+    return digits / (1 - temperature) if temperature < 1 else math.inf
+
+
+def may_stand_out(num_nodes: int, temperature: float, dtype: torch.dtype) -> bool:
+    """Whether noise at this temperature lets few of so many keys stand out, even if their features are not alike."""
+    return num_nodes > 0 and reach(temperature, dtype) * temperature < math.log(num_nodes / 40)
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ def find_standing(logs: Tensor, noise: Tensor, temperature: float) -> Standing |
     led = logs[:, None].expand(-1, draws, -1, -1).gather(3, leaders[:, :, None].expand(-1, -1, num_features, -1))
     shifts = led.add_(noise.gather(2, leaders)[:, :, None], alpha=1 / temperature).amax(3)
     lowest = (shifts - top[:, None]).amin(2)
-    standing = scores > (lowest - reach(logs.dtype))[..., None]
+    standing = scores > (lowest - reach(temperature, logs.dtype))[..., None]
     counts = standing.sum(2)
     too_many = int(counts.sum()) > MOST_STANDING * standing.numel()
     if too_many or float((leading.amin(2) - lowest).amax()) > HIGHEST:
@@ -130,8 +140,3 @@ def _quiet_backward(logs: Tensor, quiet: Tensor, grad: Tensor) -> Tensor:
         part = torch.sub(logs[..., rows], quiet[..., None], out=grad_logs[..., rows])
         part.exp_().mul_(grad[..., None])
     return grad_logs
-
-
-def may_stand_out(num_nodes: int, temperature: float, dtype: torch.dtype) -> bool:
-    """Whether noise at this temperature lets few of so many keys stand out, even if their features are not alike."""
-    return 40 * math.exp(reach(dtype) * temperature) < num_nodes
