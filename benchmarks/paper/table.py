@@ -7,10 +7,10 @@ import argparse
 import os
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments import FEATURES, GROUPS, NAMES, TEMPERATURES, Experiment, Figure, chosen_rows
+from experiments import FEATURES, GROUPS, MORE_SPLITS, NAMES, TEMPERATURES, Experiment, Figure, chosen_rows
 from results import Result, read_result
 from sources import located_source, row_digest
 
@@ -150,20 +150,33 @@ def score_cells(entry: Entry) -> list[str]:
 def paired_table(entries: Sequence[Entry], group: str) -> list[str]:
     """NodeFormer minus the rows of a group on the same splits, with the standard error of the mean difference."""
     ours = {entry.row.dataset: entry for entry in entries if entry.row.group == "nodeformer"}
+    theirs = {(entry.row.dataset, entry.row.method): entry for entry in entries if entry.row.group == group}
     lines = []
-    for entry in entries:
-        if entry.row.group != group:
-            continue
-        pair, names = ours[entry.row.dataset], [name_of(entry.row), entry.row.method]
-        if entry.result is None or pair.result is None:
-            lines.append([*names, "", "", entry.missing or pair.missing, "", ""])
-            continue
-        mean, error, seeds = paired_difference(pair.result, entry.result)
-        holds = "" if error is None else ("yes" if mean >= -error else "no")
-        shown = f"{mean:+.2f}" + ("" if error is None else f" ± {error:.2f}")
-        lines.append([*names, measured(pair), measured(entry), shown, str(seeds), holds])
+    for (dataset, method), entry in theirs.items():
+        lines.append(paired_cells(name_of(entry.row), ours[dataset], entry))
+        more = MORE_SPLITS.get(dataset, "")
+        if (more, method) in theirs:
+            pooled = pool(ours[dataset], ours[more]), pool(entry, theirs[more, method])
+            lines.append(paired_cells(f"{name_of(entry.row)}, these and five more splits", *pooled))
     head = ("dataset", "against", "NodeFormer", "the other", "difference ± standard error", "splits")
     return markdown((*head, "at most a standard error below"), lines)
+
+
+def pool(entry: Entry, more: Entry) -> Entry:
+    """The splits of two rows as one."""
+    if entry.result is None or more.result is None:
+        return Entry(entry.row, None, entry.missing or more.missing)
+    scores = entry.result.per_seed + more.result.per_seed
+    return Entry(entry.row, replace(entry.result, per_seed=scores), stale=entry.stale or more.stale)
+
+
+def paired_cells(name: str, ours: Entry, theirs: Entry) -> list[str]:
+    if ours.result is None or theirs.result is None:
+        return [name, theirs.row.method, "", "", theirs.missing or ours.missing, "", ""]
+    mean, error, seeds = paired_difference(ours.result, theirs.result)
+    holds = "" if error is None else ("yes" if mean >= -error else "no")
+    shown = f"{mean:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+    return [name, theirs.row.method, measured(ours), measured(theirs), shown, str(seeds), holds]
 
 
 def paired_difference(ours: Result, theirs: Result) -> tuple[float, float | None, int]:

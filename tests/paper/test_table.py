@@ -9,8 +9,8 @@ from experiments import Experiment, Figure
 from results import Result, SeedScore, read_result, seed_scores, total_seconds
 
 
-def made_result(row_id: str, tests: list[float], failed: str = "", digest: str = "d") -> Result:
-    scores = tuple(SeedScore(seed, 7, 0.5, test) for seed, test in enumerate(tests))
+def made_result(row_id: str, tests: list[float], failed: str = "", digest: str = "d", first_seed: int = 0) -> Result:
+    scores = tuple(SeedScore(seed, 7, 0.5, test) for seed, test in enumerate(tests, first_seed))
     return Result(row_id, digest, "accuracy", 1000, "abc1234", "nfdist train x.toml", scores, 12.3, 2**28, failed)
 
 
@@ -19,8 +19,8 @@ def made_row(row_id: str, group: str = "nodeformer", dataset: str = "cora", meth
     return Experiment(row_id, group, dataset, method, "launch/paper/cora.toml", "cora", paper=figure)
 
 
-def made_entry(row: Experiment, tests: list[float]) -> table.Entry:
-    return table.Entry(row, made_result(row.id, tests))
+def made_entry(row: Experiment, tests: list[float], first_seed: int = 0) -> table.Entry:
+    return table.Entry(row, made_result(row.id, tests, first_seed=first_seed))
 
 
 def test_a_result_survives_its_file(tmp_path: Path) -> None:
@@ -57,6 +57,29 @@ def test_the_pairs_say_whether_nodeformer_is_below(ours: list[float], verdict: s
     published = made_row("cora-published", "published", method="published recipe")
     entries = [made_entry(made_row("cora"), ours), made_entry(published, [0.85, 0.86, 0.88])]
     assert table.paired_table(entries, "published")[-1].endswith(f"| {verdict} |")
+
+
+def test_pairs_on_more_splits_are_shown_alone_and_pooled() -> None:
+    entries = [
+        made_entry(made_row(f"{dataset}{method}", group, dataset, method), tests, first_seed)
+        for dataset, first_seed, group, method, tests in (
+            ("actor", 0, "nodeformer", "NodeFormer", [0.34, 0.36]),
+            ("actor", 0, "published", "recipe", [0.35, 0.37]),
+            ("actor-more", 5, "nodeformer", "NodeFormer", [0.38, 0.37]),
+            ("actor-more", 5, "published", "recipe", [0.34, 0.36]),
+        )
+    ]
+    lines = table.paired_table(entries, "published")[2:]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| Actor",
+        "| Actor, these and five more splits",
+        "| Actor, five more splits",
+    ]
+    assert [line.split(" | ")[4:6] for line in lines] == [
+        ["-1.00 ± 0.00", "2"],
+        ["+0.75 ± 1.18", "4"],
+        ["+2.50 ± 1.50", "2"],
+    ]
 
 
 def test_the_best_method_of_a_dataset_is_bold() -> None:
