@@ -28,7 +28,7 @@ class MissingInputError(Exception):
 
 def draw_transductive(results: Path) -> Figure:
     """Bars of every method on every dataset, with deviations."""
-    found = _means(results, ("nodeformer", "best", "baseline"), TRANSDUCTIVE)
+    found = _means(results, ("nodeformer", "best", "baseline", "structure"), TRANSDUCTIVE)
     methods = list(dict.fromkeys(method for _, method in found))
     if len(methods) < 2:
         raise MissingInputError("result files of NodeFormer and baselines")
