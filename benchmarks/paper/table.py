@@ -118,8 +118,8 @@ def notes_of(group: str) -> list[str]:
         "ablation": PATIENT,
         "best": "The settings in `launch/best`, chosen by validation scores on two or three of these splits: of 26 "
         "settings tried on 20News (k = 5, 10 and 15 have those chosen on k = 20), 29 on Cora and 12 on Actor. "
-        "9 tried on Citeseer were level with the published ones. The baselines below have one setting each and were not "
-        "searched.",
+        "9 tried on Citeseer were level with the published ones. The baselines below have one setting each and were "
+        "not searched.",
         "baseline": "Two layers, dropout 0.5, learning rate 0.01, weight decay 5e-4, at most 500 epochs, stopped after "
         "100 without a better validation score (SGC: 0.2 and 5e-5). The best of a dataset is bold.",
         "grid": "Two seeds and 300 epochs each; everything else as published.",
