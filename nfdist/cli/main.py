@@ -25,7 +25,7 @@ ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 # A step is thousands of short parallel sections. Threads that spin between them make it ten times slower as soon as
 # another process wants a core, threads that sleep at once take half as long again where none does: these spin for some
 # microseconds.
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}
 
 COMMANDS = {
     "doctor": "which versions, devices, backends and limits this host has, and what will not work",

@@ -159,7 +159,7 @@ def test_command_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, capsy
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}),
+        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
         ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
     ],
