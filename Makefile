@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch paper paper-quick clean
+.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-waiting paper paper-quick clean
 
 setup: .venv/ready
 
@@ -53,6 +53,9 @@ bench-evaluate: .venv/ready
 
 bench-epoch: .venv/ready
 	$(BIN)/python benchmarks/paper/epoch.py
+
+bench-waiting: .venv/ready
+	$(BIN)/python benchmarks/paper/waiting.py
 
 # The paper's tables and figures: hours, a row at a time; the same command goes on where it was stopped.
 paper: .venv/ready

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,7 +26,7 @@ import published
 import torch
 
 from nfdist import settings
-from nfdist.cli.main import set_environment
+from nfdist.cli.main import WAITING
 from nfdist.config import Config
 from nfdist.evaluate.full import FullGraph
 from nfdist.evaluate.scores import resolve_metric, score
@@ -103,26 +103,35 @@ def serve(name: str, config: Config, threads: int, orders: Connection) -> None:
         orders.send(times)
 
 
+def start(name: str, config: Config, threads: int, environment: Mapping[str, str]) -> Connection:
+    """A side in a process of its own that has these variables besides."""
+    fresh = multiprocessing.get_context("spawn")
+    orders, far_end = fresh.Pipe()
+    before = dict(os.environ)
+    os.environ.update(environment)
+    fresh.Process(target=serve, args=(name, config, threads, far_end), daemon=True).start()
+    os.environ.clear()
+    os.environ.update(before)
+    return orders
+
+
 def compare_epochs(config: Config, turns: int, threads: int) -> None:
     """Steps and epochs of both sides in turns, after a turn that is not counted."""
-    fresh = multiprocessing.get_context("spawn")
-    orders: dict[str, Connection] = {}
+    sides = {
+        name: start(name, config, threads, environment)
+        for name, environment in (("nfdist", WAITING), ("published", {}))
+    }
     times: dict[tuple[str, str], list[float]] = {}
-    for name in ("published", "nfdist"):
-        if name == "nfdist":
-            set_environment()
-        orders[name], far_end = fresh.Pipe()
-        fresh.Process(target=serve, args=(name, config, threads, far_end), daemon=True).start()
     for turn in range(turns + 1):
         for what in ("step", "epoch"):
-            for name, side in orders.items():
+            for name, side in sides.items():
                 side.send(what)
                 times.setdefault((name, what), []).extend(side.recv() if turn else side.recv()[:0])
-    for side in orders.values():
+    for side in sides.values():
         side.send("")
     print(f"{'':12}{'nfdist':>10}{'published':>12}{'ratio':>8}   wanted")
     for what, wanted in (("step", ""), ("epoch", ">= 2.5")):
-        left, right = (statistics.median(times[name, what]) for name in ("nfdist", "published"))
+        left, right = (statistics.median(times[name, what]) for name in sides)
         print(f"Cora {what + ', s':7}{left:10.3f}{right:12.3f}{right / left:8.2f}   {wanted}")
 
 

@@ -22,9 +22,9 @@ from nfdist.log import notice
 
 # What torch's C++ side merely remarks is not for the users of a command.
 ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-# A step is thousands of short parallel sections. Threads that spin between them make it ten times slower as soon as
-# another process wants a core, threads that sleep at once take half as long again where none does: these spin for some
-# microseconds.
+# A step is thousands of short parallel sections. Threads that spin long between them make it many times slower where
+# other processes want the cores, threads that sleep at once take half as long again where none does: these spin for
+# some microseconds (benchmarks/paper/waiting.py).
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}
 
 COMMANDS = {
