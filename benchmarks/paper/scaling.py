@@ -126,7 +126,8 @@ def measure(method: str, config: Config, nodes: int, epochs: int, seconds_limit:
         started = time.perf_counter()
         epoch()
         took.append(time.perf_counter() - started)
-    return Point(method, nodes, statistics.median(took[1:] or took), peak_resident_bytes() - before)
+    grown = max(peak_resident_bytes() - before, 0)  # the system counts a few pages late, so a peak may seem to fall
+    return Point(method, nodes, statistics.median(took[1:] or took), grown)
 
 
 def foretold(last: Point, nodes: int) -> Point:

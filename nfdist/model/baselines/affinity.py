@@ -52,18 +52,20 @@ def similarities(rows: Tensor, anchors: Tensor, scales: Tensor) -> Tensor:
         heads = len(scales)
         units = _units(rows, scales)
         return units @ (units if anchors is rows else _units(anchors, scales)).t() / heads
-    total = scales.new_zeros(len(rows), len(anchors))
+    total, table = scales.new_zeros(len(rows), len(anchors)), anchors.t().contiguous()
     squares = sparse_csr(rows.crow_indices(), rows.col_indices(), rows.values().square(), (len(rows), rows.shape[1]))
-    for scale in scales:
-        lengths = sparse_product(squares, scale.square()[:, None]).clamp(min=_LEAST**2).sqrt()
-        total = total + sparse_product(rows, (scale * F.normalize(scale * anchors)).t()) / lengths
+    table_squares = table.square()
+    for weights in scales.square():
+        lengths = _roots(sparse_product(squares, weights[:, None]))
+        total = total + sparse_product(rows, weights[:, None] * table) / lengths / _roots(weights @ table_squares)
     return total / len(scales)
 
 
-def square_distances(points: Tensor) -> Tensor:
-    """|x_i - x_j|^2 of every pair of points [k, f]: [k, k]."""
+def square_distances(rows: Tensor, points: Tensor) -> Tensor:
+    """|x_i - x_j|^2 of every pair of points [k, f], which are the rows too, but these may be sparse: [k, k]."""
     squares = points.square().sum(1)
-    return torch.addmm(squares[:, None] + squares, points, points.t(), alpha=-2).clamp_(min=0)
+    products = sparse_product(rows, points.t()) if rows.layout == torch.sparse_csr else rows @ points.t()
+    return (squares[:, None] + squares).sub_(products, alpha=2).clamp_(min=0)
 
 
 def roughness(graph: Tensor, distances: Tensor) -> Tensor:
@@ -83,6 +85,11 @@ def _means(weights: Tensor, rows: Tensor) -> Tensor:
 
 def _sums(weights: Tensor) -> Tensor:
     return weights.sum(1, keepdim=True).clamp(min=_LEAST)
+
+
+def _roots(squares: Tensor) -> Tensor:
+    """Lengths, by their squares."""
+    return squares.clamp(min=_LEAST**2).sqrt()
 
 
 def _units(rows: Tensor, scales: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ class IDGL(Baseline):
         points = _dense(features, anchors).to(embedded.dtype)
         rows = points if anchors is None and features.layout != torch.sparse_csr else features
         first = learn(rows, points, self.feature_scales.weight)
-        distances = square_distances(points) if scale else None
+        distances = square_distances(rows if anchors is None else points, points) if scale else None
         affinity, settled, rounds, rough = first, False, list[Tensor](), embedded.new_zeros(())
         while True:
             mix = partial(self._mix, relations, first, affinity)
