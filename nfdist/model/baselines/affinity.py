@@ -29,7 +29,7 @@ class Affinity:
     def learn(rows: Tensor, others: Tensor, scales: Tensor, threshold: float, *, anchored: bool) -> "Affinity":
         """The affinity of rows [n, f], which may be sparse, for dense anchors [s, f], or for the same rows [n, f]."""
         similarity = similarities(rows, others, scales)
-        return Affinity(torch.where(similarity > threshold, similarity, 0.0), anchored)
+        return Affinity(F.threshold(similarity, threshold, 0.0), anchored)
 
     def spread(self, rows: Tensor) -> Tensor:
         """What every node hears of rows [n, c]: a weighted mean over all nodes."""
@@ -49,9 +49,8 @@ class Affinity:
 def similarities(rows: Tensor, anchors: Tensor, scales: Tensor) -> Tensor:
     """The cosine of each row [n, f] to each anchor [s, f] with the channels scaled [h, f], as a mean over h: [n, s]."""
     if rows.layout != torch.sparse_csr:
-        heads = len(scales)
         units = _units(rows, scales)
-        return units @ (units if anchors is rows else _units(anchors, scales)).t() / heads
+        return units / len(scales) @ (units if anchors is rows else _units(anchors, scales)).t()
     total, table = scales.new_zeros(len(rows), len(anchors)), anchors.t().contiguous()
     squares = sparse_csr(rows.crow_indices(), rows.col_indices(), rows.values().square(), (len(rows), rows.shape[1]))
     table_squares = table.square()
@@ -74,13 +73,14 @@ def roughness(graph: Tensor, distances: Tensor) -> Tensor:
     Mean over pairs of a_ij |x_i - x_j|^2 / 2, minus the mean logarithm of the degrees, and mean over pairs of a_ij^2.
     """
     weights = graph.flatten()
-    uneven, crowded = weights @ distances.flatten() / 2, weights @ weights
+    uneven, crowded = weights @ distances.flatten() / 2, torch.linalg.vector_norm(weights).square()
     disconnected = -graph.sum(1).clamp(min=_LEAST).log().mean()
     return (UNEVEN * uneven + CROWDED * crowded) / graph.numel() + DISCONNECTED * disconnected
 
 
 def _means(weights: Tensor, rows: Tensor) -> Tensor:
-    return weights @ rows / _sums(weights)
+    padded = F.pad(rows, (0, -rows.shape[1] % 16))  # a gradient of few columns takes several times as long on a CPU
+    return (weights @ padded)[:, : rows.shape[1]] / _sums(weights)
 
 
 def _sums(weights: Tensor) -> Tensor:
