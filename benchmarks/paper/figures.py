@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 from experiments import FEATURES, NAMES, ROOT, TEMPERATURES, experiments
 from matplotlib.figure import Figure
 from pictures import draw_embeddings, draw_structure, evaluated_run
-from results import Result, read_result
+from results import Result, read_result, run_folder
 from table import FIGURES, results_folder
 
 TRANSDUCTIVE = ("cora", "citeseer", "deezer-europe", "actor")
@@ -109,7 +109,7 @@ def _means(results: Path, groups: tuple[str, ...], datasets: tuple[str, ...]) ->
 def _picture(draw: Callable[[Path], Figure], row_id: str, results: Path, work: Path, count: int) -> Figure:
     """A picture of a trained run, which is evaluated first."""
     result = read_result(results, row_id)
-    run = None if result is None else work / "runs" / f"{row_id}-{result.digest}"
+    run = None if result is None else run_folder(work, row_id, result.digest)
     if run is None or not (run / "result.json").exists():
         raise MissingInputError(f"the run of {row_id} in {work}")
     return draw(evaluated_run(run, count))

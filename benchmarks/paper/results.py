@@ -9,6 +9,8 @@ from typing import Any
 
 from nfdist.files import replace_file
 
+DRAWS_FILE = "draws.json"
+
 
 @dataclass(frozen=True)
 class SeedScore:
@@ -66,6 +68,11 @@ def read_result(folder: Path, row_id: str) -> Result | None:
     scores = tuple(SeedScore(**score) for score in content.pop("per_seed"))
     known = {name: value for name, value in content.items() if name not in ("test_mean", "test_deviation")}
     return Result(**known, per_seed=scores)
+
+
+def run_folder(work: Path, row_id: str, digest: str) -> Path:
+    """Where a row's run is, among those of other settings."""
+    return work / "runs" / f"{row_id}-{digest}"
 
 
 def seed_scores(outcome: Mapping[str, Any]) -> tuple[SeedScore, ...]:

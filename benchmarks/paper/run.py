@@ -24,7 +24,7 @@ from typing import Any
 import table
 from children import Children, RowError
 from experiments import ROOT, Experiment, chosen_rows
-from results import Result, read_result, seed_scores, total_seconds
+from results import Result, read_result, run_folder, seed_scores, total_seconds
 from sources import (
     located_source,
     partition_environment,
@@ -82,7 +82,7 @@ class Workshop:
 
     def _train(self, row: Experiment, source: Located, digest: str) -> dict[str, Any]:
         partition = self._partition(row, source)
-        run = self.work / "runs" / f"{row.id}-{digest}"
+        run = run_folder(self.work, row.id, digest)
         log = self.work / "logs" / row.id
         printed = self.children.run(command(row, partition, run), environment(dict(os.environ)), log)
         try:

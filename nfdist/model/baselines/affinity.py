@@ -73,7 +73,8 @@ def roughness(graph: Tensor, distances: Tensor) -> Tensor:
     Mean over pairs of a_ij |x_i - x_j|^2 / 2, minus the mean logarithm of the degrees, and mean over pairs of a_ij^2.
     """
     weights = graph.flatten()
-    uneven, crowded = weights @ distances.flatten() / 2, torch.linalg.vector_norm(weights).square()
+    length: Tensor = torch.linalg.vector_norm(weights)
+    uneven, crowded = weights @ distances.flatten() / 2, length.square()
     disconnected = -graph.sum(1).clamp(min=_LEAST).log().mean()
     return (UNEVEN * uneven + CROWDED * crowded) / graph.numel() + DISCONNECTED * disconnected
 
