@@ -129,10 +129,13 @@ def test_a_quick_page_says_so_at_its_top(tmp_path: Path) -> None:
     assert "**Quick: one seed" in page.read_text().splitlines()[2]
 
 
-def test_results_of_other_settings_are_marked(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Experiment("digits", "stand-in", "digits", "NodeFormer", "launch/paper/mini-imagenet.toml", "digits")
     made_result("digits", [0.9], digest="of something else").write(tmp_path)
+    monkeypatch.setenv("NFDIST_DATA", str(tmp_path))
     assert table.measured(table.entry_of(row, tmp_path)) == "90.00 (of other settings)"
+    monkeypatch.delenv("NFDIST_DATA")  # then there is nothing to compare with
+    assert table.measured(table.entry_of(row, tmp_path)) == "90.00"
 
 
 def test_scores_are_read_from_nested_and_from_flat_outcomes() -> None:
