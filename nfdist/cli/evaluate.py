@@ -117,6 +117,8 @@ def follow_run(options: argparse.Namespace, place: Place, world: World) -> int:
             until_done=options.until_done,
             poll_seconds=options.poll_seconds,
         )
+        if largest(world, torch.tensor([int(stop.received is not None)]), "stopped?").item():
+            stop.heed()
     if world.rank == 0:
         print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
         if options.json:

@@ -21,6 +21,10 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def heed(self) -> None:
+        """All ranks stop now: a SIGTERM that comes later, another rank having had its own first, means nothing more."""
+        self._before[signal.SIGTERM] = signal.SIG_IGN
+
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.received == signal.SIGINT == number:
             raise KeyboardInterrupt

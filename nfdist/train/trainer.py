@@ -120,6 +120,7 @@ class Trainer:
             for batch in batches:
                 meeting = self._meet(batch)
                 if meeting.stop is not None:
+                    self.job.stop.heed()
                     self._save()
                     return meeting.stop
                 loss = self._step(batch, meeting, batches.waited_seconds)
