@@ -71,6 +71,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=results_folder(quick=False))
     parser.add_argument("--draws", type=int, default=30, help="besides a seed's own (default 30)")
     options = parser.parse_args()
+    if options.draws < 1:
+        parser.error(f"--draws must be at least 1, got {options.draws}")
     kept = options.results / DRAWS_FILE
     known = json.loads(kept.read_text()) if kept.exists() else {}
     rows = experiments()

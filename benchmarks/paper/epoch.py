@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest.mock import patch
 
 import published
 import torch
@@ -107,11 +108,8 @@ def start(name: str, config: Config, threads: int, environment: Mapping[str, str
     """A side in a process of its own that has these variables besides."""
     fresh = multiprocessing.get_context("spawn")
     orders, far_end = fresh.Pipe()
-    before = dict(os.environ)
-    os.environ.update(environment)
-    fresh.Process(target=serve, args=(name, config, threads, far_end), daemon=True).start()
-    os.environ.clear()
-    os.environ.update(before)
+    with patch.dict(os.environ, environment):
+        fresh.Process(target=serve, args=(name, config, threads, far_end), daemon=True).start()
     return orders
 
 
