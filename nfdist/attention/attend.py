@@ -121,27 +121,27 @@ class _AttendTo(torch.autograd.Function):
         tilted = (mean * tilt[:, :-1, :, None]).flatten(0, 2).div_(draws)
         outputs = features.new_empty(num_nodes, channels)
         peaks, inverses = (features.new_empty(heads, width, num_nodes) for width in (1, draws + 1))
-        scratch = Scratch.of(features)
+        every, scratch = torch.empty_like(features), Scratch.of(features)
         for rows in chunks(num_nodes, heads * draws * num_features, features.device, chunk_rows):
-            shared = _exponents(features[..., rows], top, scratch)
+            shared = torch.add(features[..., rows], top[..., None], out=every[..., rows])
             peaks[:, 0, rows] = peaks_of(shared)
             shared.sub_(peaks[..., rows]).exp_()
             inverses[..., rows] = torch.bmm(tilt, shared).reciprocal_()
             torch.mm(outer(shared, inverses[:, :-1, rows], scratch).t(), tilted, out=outputs[rows])
-        ctx.save_for_backward(features, peaks, inverses, top, tilt, tilted)
+        ctx.save_for_backward(every, inverses, tilt, tilted)
         ctx.chunk_rows = chunk_rows
         return outputs, (peaks[:, 0] + level[:, -1]).sub_(inverses[:, -1].log()).t()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_log_normalizers: Tensor) -> tuple[Tensor | None, ...]:
-        features, peaks, inverses, top, tilt, tilted = ctx.saved_tensors
+        every, inverses, tilt, tilted = ctx.saved_tensors
         heads, draws, num_features = tilt.shape[0], tilt.shape[1] - 1, tilt.shape[2]
-        grad_features = torch.empty_like(features)
+        grad_features = torch.empty_like(every)
         shares, grad_tilted = torch.zeros_like(tilt), torch.zeros_like(tilted)
-        scratch = Scratch.of(features)
-        for rows in chunks(len(grad), heads * draws * num_features, features.device, ctx.chunk_rows):
-            shared = _exponents(features[..., rows], top, scratch).sub_(peaks[..., rows]).exp_()
+        scratch = Scratch.of(every)
+        for rows in chunks(len(grad), heads * draws * num_features, every.device, ctx.chunk_rows):
+            shared = every[..., rows]
             weights = outer(shared, inverses[:, :-1, rows], scratch)
             grad_tilted.addmm_(weights, grad[rows])
             pull = torch.mm(tilted, grad[rows].t(), out=scratch.take("pull", *weights.shape)).mul_(weights)
@@ -156,7 +156,3 @@ class _AttendTo(torch.autograd.Function):
         pulled = (tilted * grad_tilted).sum(1).view(heads, draws, num_features)
         grad_mean = (grad_tilted.view(heads, draws, num_features, -1) * tilt[:, :-1, :, None]).div_(draws)
         return grad_features.movedim(-1, 0), pulled.sub_(shares[:, :-1]), grad_mean, shares[:, -1:].neg(), None, None
-
-
-def _exponents(features: Tensor, top: Tensor, scratch: Scratch) -> Tensor:
-    return torch.add(features, top[..., None], out=scratch.take("shared", *features.shape))

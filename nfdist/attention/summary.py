@@ -152,24 +152,20 @@ class _Summarize(torch.autograd.Function):
         (heads, num_features, num_nodes), draws = logs.shape, log_weights.shape[1]
         largest = log_weights.amax(1, keepdim=True)
         own = torch.sub(log_weights, largest).exp_()
-        top = logs.new_full((heads, num_features), torch.finfo(logs.dtype).min)
+        every = logs + largest
+        top = every.amax(2) if num_nodes else logs.new_full((heads, num_features), torch.finfo(logs.dtype).min)
         mass = logs.new_zeros(heads, draws, num_features)
         sums = logs.new_zeros(heads, means, num_features, values.shape[1])
         scratch = Scratch.of(logs)
         for rows in chunks(num_nodes, heads * draws * num_features, logs.device, chunk_rows):
-            exponents = _exponents(logs, largest, rows, scratch)
-            raised = torch.maximum(top, exponents.amax(2))
-            shared = exponents.sub_(raised[..., None]).exp_()
-            kept = (top - raised).exp_()[:, None]
-            mass.mul_(kept).baddbmm_(own[..., rows], shared.mT)
-            weights = outer(shared, own[:, :means, rows], scratch)
-            sums.mul_(kept[..., None]).flatten(0, 2).addmm_(weights, values[rows])
-            top = raised
+            shared = every[..., rows].sub_(top[..., None]).exp_()
+            mass.baddbmm_(own[..., rows], shared.mT)
+            sums.flatten(0, 2).addmm_(outer(shared, own[:, :means, rows], scratch), values[rows])
         if num_nodes == 0:
             mass += 1  # nothing was added: the log mass stays the lowest number and the mean 0
         log_mass = top[:, None] + mass.log()
         mean = sums / mass[:, :means, :, None]
-        ctx.save_for_backward(logs, values, largest, own, log_mass, mean, top)
+        ctx.save_for_backward(every, values, own, log_mass, mean, top)
         ctx.chunk_rows = chunk_rows
         ctx.mark_non_differentiable(top)
         return log_mass, mean, top
@@ -177,17 +173,17 @@ class _Summarize(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_log_mass: Tensor, grad_mean: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        logs, values, largest, own, log_mass, mean, top = ctx.saved_tensors
+        every, values, own, log_mass, mean, top = ctx.saved_tensors
         heads, means, num_features, _ = mean.shape
         lift = (top[:, None] - log_mass).exp_()
         offset = lift * grad_log_mass
         lift = lift[:, :means]
         offset[:, :means] -= lift * (grad_mean * mean).sum(3)
         grad_sums = (lift[..., None] * grad_mean).flatten(0, 2)
-        grad_logs, grad_values = torch.empty_like(logs), torch.empty_like(values)
-        scratch = Scratch.of(logs)
-        for rows in chunks(len(values), heads * own.shape[1] * num_features, logs.device, ctx.chunk_rows):
-            shared = _exponents(logs, largest, rows, scratch).sub_(top[..., None]).exp_()
+        grad_logs, grad_values = torch.empty_like(every), torch.empty_like(values)
+        scratch = Scratch.of(every)
+        for rows in chunks(len(values), heads * own.shape[1] * num_features, every.device, ctx.chunk_rows):
+            shared = every[..., rows]
             total = torch.bmm(offset.mT, own[..., rows], out=scratch.take("total", *shared.shape))
             weights = outer(shared, own[:, :means, rows], scratch)
             torch.mm(weights.t(), grad_sums, out=grad_values[rows])
@@ -197,9 +193,3 @@ class _Summarize(torch.autograd.Function):
                 total.addcmul_(pull[:, draw], own[:, draw, None, rows])
             torch.mul(total, shared, out=grad_logs[..., rows])
         return grad_logs.movedim(-1, 0), grad_values, None, None, None
-
-
-def _exponents(logs: Tensor, largest: Tensor, rows: slice, scratch: Scratch) -> Tensor:
-    """The exponents [h, m, n] that all draws share, in a buffer."""
-    logs = logs[..., rows]
-    return torch.add(logs, largest[..., rows], out=scratch.take("shared", *logs.shape))
