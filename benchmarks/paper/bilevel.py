@@ -16,6 +16,8 @@ from nfdist.model.task import Task
 
 MEAN_DECAY, SQUARE_DECAY, LEAST_SQUARE = 0.9, 0.999, 1e-12  # Adam's; the last is under the root, which it keeps smooth
 
+ROWS_AT_ONCE = 128  # of a graph that is drawn: what is turned around is still in the cache
+
 Sample = Callable[[Tensor, int], Tensor]  # a graph [n, n] of probabilities [n, n], as a function of the step
 
 
@@ -52,12 +54,13 @@ class Problem:
     def predict(self, weights: Sequence[Tensor], graph: Tensor, step: int | None = None) -> Tensor:
         """Logits of a network of two convolutions; with dropout in a step."""
         first, first_bias, second, second_bias = weights
-        hidden = spread(graph, self.features @ first + first_bias).relu()
+        root = (graph.sum(1, keepdim=True) + 1).rsqrt()
+        hidden = spread(graph, root, self.features @ first + first_bias).relu()
         if step is not None and self.settings.dropout:
             generator = seeds.generator(self.seed, "lds dropout", step)
             kept = torch.rand(hidden.shape, generator=generator) >= self.settings.dropout
             hidden = hidden * kept / (1 - self.settings.dropout)
-        return spread(graph, hidden @ second + second_bias)
+        return spread(graph, root, hidden @ second + second_bias)
 
     def inner_step(self, state: Sequence[Tensor], graph: Tensor, step: int, *, keep_graph: bool) -> list[Tensor]:
         """One step of Adam: weights, means and squares of gradients, differentiable if the graph of it is kept."""
@@ -94,18 +97,25 @@ class Problem:
         return [*weights, *(torch.zeros_like(weight) for _ in range(2) for weight in weights)]
 
 
-def spread(graph: Tensor, rows: Tensor) -> Tensor:
-    """D^(-1/2) (A + I) D^(-1/2) rows, D the degrees of A + I."""
-    root = (graph.sum(1, keepdim=True) + 1).rsqrt()
+def spread(graph: Tensor, root: Tensor, rows: Tensor) -> Tensor:
+    """D^(-1/2) (A + I) D^(-1/2) rows, by the root D^(-1/2) [n, 1] of the degrees of A + I."""
     scaled = root * rows
     return root * (graph @ scaled + scaled)
 
 
 def draw_graph(probabilities: Tensor, step: int, *, seed: int) -> Tensor:
     """A symmetric graph without self-loops: every pair is an edge with its probability."""
-    drawn = torch.rand(probabilities.shape, generator=seeds.generator(seed, "lds graph", step))
-    upper = (drawn < probabilities).triu_(1)
-    return (upper | upper.t()).to(probabilities.dtype)
+    generator, size = seeds.generator(seed, "lds graph", step), len(probabilities)
+    graph = torch.empty_like(probabilities)
+    for start in range(0, size, ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, size)
+        rows, own, later = slice(start, stop), slice(0, stop - start), slice(stop - start, None)
+        drawn = torch.rand(stop - start, size, generator=generator)[:, start:]
+        upper = (drawn < probabilities[rows, start:]).to(graph.dtype).triu_(1)
+        graph[stop:, rows] = upper[:, later].t()
+        graph[rows, start:] = upper
+        graph[rows, rows] += upper[:, own].t()
+    return graph
 
 
 def unroll(problem: Problem, probabilities: Tensor, state: list[Tensor], first_step: int) -> list[list[Tensor]]:

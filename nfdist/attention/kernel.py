@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.chunks import rows_last
 from nfdist.errors import ConfigError
 
 
@@ -88,7 +87,7 @@ class Kernel:
         With epsilon in it the constant is fixed, as published, by the query's largest w.q.
         """
         self._check("queries", queries)
-        projected = queries @ self.scaled.t()
+        projected = self._projected(queries)
         if self.epsilon == 0:
             return projected
         return self.add_epsilon(projected - self._log_norms(queries), projected.amax(2, keepdim=True))
@@ -99,16 +98,13 @@ class Kernel:
         logs: Tensor = _KeyLogs.apply(keys, self)
         if self.epsilon == 0:
             return KeyFeatures(logs, None)
-        lowest = keys.new_full((1, *logs.shape[1:]), torch.finfo(keys.dtype).min)  # the maximum of no keys
-        projected = torch.cat([keys.detach() @ self.scaled.t(), lowest])
-        return KeyFeatures(logs, projected.amax((0, 2)))
+        if len(keys) == 0:
+            return KeyFeatures(logs, keys.new_full(keys.shape[1:2], torch.finfo(keys.dtype).min))
+        return KeyFeatures(logs, self._projected(keys.detach()).amax((0, 2)))
 
     def key_logs(self, keys: Tensor, out: Tensor | None = None) -> Tensor:
         """log phi [n, h, m] of keys [n, h, d], not recorded for differentiation; `key_features` is."""
-        out = rows_last(*keys.shape[:2], self.num_features, like=keys) if out is None else out
-        scaled = self.scaled.expand(keys.shape[1], -1, -1)
-        torch.bmm(scaled, keys.permute(1, 2, 0), out=out.movedim(0, -1))
-        return out.sub_(self._log_norms(keys))
+        return self._projected(keys, out).sub_(self._log_norms(keys))
 
     def key_logs_backward(self, keys: Tensor, grad: Tensor) -> Tensor:
         """The gradient [n, h, d] of keys, given that [n, h, m] of their log phi."""
@@ -116,6 +112,12 @@ class Kernel:
         projected = torch.bmm(self.scaled.t().expand(len(grad), -1, -1), grad)
         projected.addcmul_(grad.sum(1, keepdim=True), keys.movedim(0, -1), value=-2 * self._half_square)
         return projected.movedim(-1, 0)
+
+    def _projected(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """w.x [n, h, m] of rows [n, h, d], lying in memory as [h, m, n]; a product of all rows would go one by one."""
+        scaled = self.scaled.expand(rows.shape[1], -1, -1)
+        into = None if out is None else out.movedim(0, -1)
+        return torch.bmm(scaled, rows.permute(1, 2, 0), out=into).movedim(-1, 0)
 
     def add_epsilon(self, logs: Tensor, peak: Tensor) -> Tensor:
         """log(exp(logs - peak) + epsilon); the peak is a constant under differentiation."""

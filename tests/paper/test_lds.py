@@ -95,7 +95,9 @@ def test_spread_is_the_normalized_graph_with_self_loops() -> None:
     graph, rows = symmetric_probabilities(), drawn(NODES, 3, name="rows")
     looped = graph + torch.eye(NODES, dtype=torch.float64)
     root = torch.diag(looped.sum(1) ** -0.5)
-    assert torch.allclose(bilevel.spread(graph, rows), root @ looped @ root @ rows, atol=1e-14)
+    assert torch.allclose(
+        bilevel.spread(graph, root.diagonal()[:, None], rows), root @ looped @ root @ rows, atol=1e-14
+    )
 
 
 def test_graphs_are_drawn_with_their_probabilities() -> None:
