@@ -56,7 +56,18 @@ def test_the_paired_difference_has_the_standard_error_of_its_mean() -> None:
 def test_the_pairs_say_whether_nodeformer_is_below(ours: list[float], verdict: str) -> None:
     published = made_row("cora-published", "published", method="published recipe")
     entries = [made_entry(made_row("cora"), ours), made_entry(published, [0.85, 0.86, 0.88])]
-    assert table.paired_table(entries, "published")[-1].endswith(f"| {verdict} |")
+    assert table.paired_table(entries, "nodeformer", "published")[-1].endswith(f"| {verdict} |")
+
+
+def test_a_group_is_paired_only_on_the_datasets_it_has() -> None:
+    entries = [
+        made_entry(made_row("cora"), [0.80, 0.90]),
+        made_entry(made_row("cora-epsilon", "epsilon", method="with epsilon"), [0.85, 0.88]),
+        made_entry(made_row("cora-published", "published", method="recipe"), [0.84, 0.86]),
+        made_entry(made_row("actor-published", "published", "actor", "recipe"), [0.34, 0.36]),
+    ]
+    (line,) = table.paired_table(entries, "epsilon", "published")[2:]
+    assert line == "| Cora | recipe | 86.50 ± 2.12 | 85.00 ± 1.41 | +1.50 ± 0.50 | 2 | yes |"
 
 
 def test_pairs_on_more_splits_are_shown_alone_and_pooled() -> None:
@@ -69,7 +80,7 @@ def test_pairs_on_more_splits_are_shown_alone_and_pooled() -> None:
             ("actor-more", 5, "published", "recipe", [0.34, 0.36]),
         )
     ]
-    lines = table.paired_table(entries, "published")[2:]
+    lines = table.paired_table(entries, "nodeformer", "published")[2:]
     assert [line.split(" | ")[0] for line in lines] == [
         "| Actor",
         "| Actor, these and five more splits",
