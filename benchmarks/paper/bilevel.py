@@ -7,6 +7,7 @@ outer   the gradient of the validation loss for θ, through the steps in reverse
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,56 @@ class Settings:
     restarts: int = 3  # new starts in a row that bring nothing better
 
 
+class Graph:
+    """A symmetric graph [n, n], and the gradient for it.
+
+    That of a product of the graph with rows is a product of two narrow factors. Only these are kept, so that there is
+    one matrix of all pairs in place of one for every product.
+    """
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+        self._ones = matrix.new_ones(len(matrix), 1).requires_grad_()
+        self._factors: list[tuple[Tensor, Tensor]] | None = None
+
+    def times(self, rows: Tensor) -> Tensor:
+        product: Tensor = _Times.apply(rows, self)
+        return product
+
+    def root(self) -> Tensor:
+        """D^(-1/2) [n, 1], D the degrees of A + I."""
+        return (self.times(self._ones) + 1).rsqrt()
+
+    def keep(self, left: Tensor, right: Tensor) -> None:
+        """Note left rightᵀ as a part of the gradient, where that is wanted."""
+        if self._factors is not None:
+            self._factors.append((left.detach(), right.detach()))
+
+    def pull_back(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], pulls: Sequence[Tensor] | None, total: Tensor
+    ) -> list[Tensor]:
+        """The gradients of the inputs; that of the graph is added to the total."""
+        self._factors = []
+        # Only paths to what is asked for are followed, and the ones are where the degrees start from.
+        *gradients, _ = torch.autograd.grad(outputs, [*inputs, self._ones], pulls)
+        left, right = (torch.cat(factors, 1) for factors in zip(*self._factors, strict=True))
+        total.addmm_(left, right.t())
+        return gradients
+
+
+class _Times(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, graph: Graph) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.graph = graph
+        return graph.matrix @ rows
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ctx.graph.keep(grad, *ctx.saved_tensors)
+        return ctx.graph.times(grad), None
+
+
 @dataclass(frozen=True)
 class Problem:
     """The data of both objectives; `sample` draws the graph of a step."""
@@ -51,10 +102,10 @@ class Problem:
     seed: int
     sample: Sample
 
-    def predict(self, weights: Sequence[Tensor], graph: Tensor, step: int | None = None) -> Tensor:
+    def predict(self, weights: Sequence[Tensor], graph: Graph, step: int | None = None) -> Tensor:
         """Logits of a network of two convolutions; with dropout in a step."""
         first, first_bias, second, second_bias = weights
-        root = (graph.sum(1, keepdim=True) + 1).rsqrt()
+        root = graph.root()
         hidden = spread(graph, root, self.features @ first + first_bias).relu()
         if step is not None and self.settings.dropout:
             generator = seeds.generator(self.seed, "lds dropout", step)
@@ -62,7 +113,7 @@ class Problem:
             hidden = hidden * kept / (1 - self.settings.dropout)
         return spread(graph, root, hidden @ second + second_bias)
 
-    def inner_step(self, state: Sequence[Tensor], graph: Tensor, step: int, *, keep_graph: bool) -> list[Tensor]:
+    def inner_step(self, state: Sequence[Tensor], graph: Graph, step: int, *, keep_graph: bool) -> list[Tensor]:
         """One step of Adam: weights, means and squares of gradients, differentiable if the graph of it is kept."""
         weights, means, squares = state[:4], state[4:8], state[8:]
         logits = self.predict(weights, graph, step)
@@ -81,7 +132,7 @@ class Problem:
         ]
         return [*moved, *means, *squares]
 
-    def outer_loss(self, weights: Sequence[Tensor], graph: Tensor) -> Tensor:
+    def outer_loss(self, weights: Sequence[Tensor], graph: Graph) -> Tensor:
         logits = self.predict(weights, graph)[self.outer_rows]
         return self.task.loss(logits, self.labels[self.outer_rows]).mean
 
@@ -97,10 +148,10 @@ class Problem:
         return [*weights, *(torch.zeros_like(weight) for _ in range(2) for weight in weights)]
 
 
-def spread(graph: Tensor, root: Tensor, rows: Tensor) -> Tensor:
-    """D^(-1/2) (A + I) D^(-1/2) rows, by the root D^(-1/2) [n, 1] of the degrees of A + I."""
+def spread(graph: Graph, root: Tensor, rows: Tensor) -> Tensor:
+    """D^(-1/2) (A + I) D^(-1/2) rows, by the graph's root."""
     scaled = root * rows
-    return root * (graph @ scaled + scaled)
+    return root * (graph.times(scaled) + scaled)
 
 
 def draw_graph(probabilities: Tensor, step: int, *, seed: int) -> Tensor:
@@ -123,7 +174,7 @@ def unroll(problem: Problem, probabilities: Tensor, state: list[Tensor], first_s
     states = [state]
     for step in range(first_step, first_step + problem.settings.steps):
         leaves = [tensor.detach().requires_grad_() for tensor in states[-1]]
-        graph = problem.sample(probabilities, step)
+        graph = Graph(problem.sample(probabilities, step))
         moved = problem.inner_step(leaves, graph, step, keep_graph=False)
         states.append([tensor.detach() for tensor in moved])
     return states
@@ -136,15 +187,13 @@ def hypergradient(problem: Problem, probabilities: Tensor, states: list[list[Ten
     """
     last = first_step + len(states) - 1
     weights = [tensor.detach().requires_grad_() for tensor in states[-1][:4]]
-    graph = problem.sample(probabilities, last).detach().requires_grad_()
-    *pulls, total = torch.autograd.grad(problem.outer_loss(weights, graph), [*weights, graph])
+    graph, total = Graph(problem.sample(probabilities, last)), torch.zeros_like(probabilities)
+    pulls = graph.pull_back([problem.outer_loss(weights, graph)], weights, None, total)
     pulls += [torch.zeros_like(tensor) for tensor in states[-1][4:]]
     for step in reversed(range(first_step, last)):
         leaves = [tensor.detach().requires_grad_() for tensor in states[step - first_step]]
-        graph = problem.sample(probabilities, step).detach().requires_grad_()
-        moved = problem.inner_step(leaves, graph, step, keep_graph=True)
-        *pulls, gradient = torch.autograd.grad(moved, [*leaves, graph], pulls)
-        total += gradient
+        graph = Graph(problem.sample(probabilities, step))
+        pulls = graph.pull_back(problem.inner_step(leaves, graph, step, keep_graph=True), leaves, pulls, total)
     del graph
     return (total + total.t()).fill_diagonal_(0)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bilevel import Problem, Settings, draw_graph, hypergradient, move, unroll
+from bilevel import Graph, Problem, Settings, draw_graph, hypergradient, move, unroll
 from torch import Tensor
 
 from nfdist import seeds
@@ -40,7 +40,7 @@ from nfdist.store.graph import TRAIN, UNASSIGNED, VALID
 from nfdist.store.store import Store
 from nfdist.world import World
 
-MATRICES = 10  # of all pairs that a move of the probabilities holds at its peak
+MATRICES = 5  # of all pairs that a move of the probabilities holds at its peak
 
 
 @dataclass
@@ -111,7 +111,7 @@ def averaged(problem: Problem, probabilities: Tensor, weights: Sequence[Tensor])
     """Logarithms of class probabilities, averaged over drawn graphs that no step has seen."""
     total = torch.zeros(())
     for number in range(1, problem.settings.samples + 1):
-        total = total + problem.predict(weights, problem.sample(probabilities, -number)).softmax(1)
+        total = total + problem.predict(weights, Graph(problem.sample(probabilities, -number))).softmax(1)
     return (total / problem.settings.samples).clamp(min=1e-30).log()
 
 

@@ -9,7 +9,7 @@ import bilevel
 import lds
 import pytest
 import torch
-from bilevel import Problem, Settings, draw_graph, hypergradient, unroll
+from bilevel import Graph, Problem, Settings, draw_graph, hypergradient, unroll
 from torch import Tensor
 
 from nfdist import seeds
@@ -50,7 +50,11 @@ def problem(**changes: object) -> Problem:
 def unrolled_loss(own: Problem, probabilities: Tensor, state: list[Tensor], first_step: int) -> float:
     """The outer loss after the steps of an epoch, as a function of the probabilities."""
     states = unroll(own, probabilities, state, first_step)
-    return float(own.outer_loss(states[-1][:4], own.sample(probabilities, first_step + STEPS)))
+    return outer_loss(own, states[-1], own.sample(probabilities, first_step + STEPS))
+
+
+def outer_loss(own: Problem, state: list[Tensor], matrix: Tensor) -> float:
+    return float(own.outer_loss(state[:4], Graph(matrix)).detach())
 
 
 @pytest.mark.parametrize("first_step", [0, STEPS], ids=["first epoch", "second epoch"])
@@ -84,7 +88,7 @@ def test_a_step_of_the_network_is_a_step_of_adam(monkeypatch: pytest.MonkeyPatch
     optimizer = torch.optim.Adam(groups, lr=SETTINGS.learning_rate, eps=1e-12)
     for step in range(STEPS):
         optimizer.zero_grad()
-        logits = own.predict(weights, probabilities, step)
+        logits = own.predict(weights, Graph(probabilities), step)
         TASK.loss(logits[own.train_rows], own.labels[own.train_rows]).mean.backward()
         optimizer.step()
     for mine, theirs in zip(moved, weights, strict=True):
@@ -92,12 +96,11 @@ def test_a_step_of_the_network_is_a_step_of_adam(monkeypatch: pytest.MonkeyPatch
 
 
 def test_spread_is_the_normalized_graph_with_self_loops() -> None:
-    graph, rows = symmetric_probabilities(), drawn(NODES, 3, name="rows")
-    looped = graph + torch.eye(NODES, dtype=torch.float64)
+    matrix, rows = symmetric_probabilities(), drawn(NODES, 3, name="rows")
+    looped = matrix + torch.eye(NODES, dtype=torch.float64)
     root = torch.diag(looped.sum(1) ** -0.5)
-    assert torch.allclose(
-        bilevel.spread(graph, root.diagonal()[:, None], rows), root @ looped @ root @ rows, atol=1e-14
-    )
+    graph = Graph(matrix)
+    assert torch.allclose(bilevel.spread(graph, graph.root(), rows), root @ looped @ root @ rows, atol=1e-14)
 
 
 def test_graphs_are_drawn_with_their_probabilities() -> None:
@@ -158,7 +161,7 @@ def test_moves_lower_the_outer_loss() -> None:
     losses = []
     for _ in range(5):
         states = unroll(own, probabilities, state, 0)
-        losses.append(float(own.outer_loss(states[-1][:4], probabilities)))
+        losses.append(outer_loss(own, states[-1], probabilities))
         bilevel.move(probabilities, hypergradient(own, probabilities, states, 0), settings.outer_rate)
     assert losses == sorted(losses, reverse=True)
 
