@@ -125,7 +125,7 @@ def summarize(
 
 def smallest_factor(dtype: torch.dtype) -> float:
     """How small a factor may be that draws are told apart by: what it multiplies still has room above underflow."""
-    return float(torch.finfo(dtype).tiny ** 0.6)
+    return float(torch.finfo(dtype).tiny ** 0.7)
 
 
 def _merge(log_mass: Tensor, mean: Tensor, other_log_mass: Tensor, other_mean: Tensor) -> tuple[Tensor, Tensor]:
