@@ -114,7 +114,7 @@ class Kernel:
         return projected.movedim(-1, 0)
 
     def _projected(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """w.x [n, h, m] of rows [n, h, d], lying in memory as [h, m, n]; a product of all rows would go one by one."""
+        """w.x [n, h, m] of rows [n, h, d], lying in memory as [h, m, n]; `@` would take the nodes one by one."""
         scaled = self.scaled.expand(rows.shape[1], -1, -1)
         into = None if out is None else out.movedim(0, -1)
         return torch.bmm(scaled, rows.permute(1, 2, 0), out=into).movedim(-1, 0)
