@@ -77,12 +77,15 @@ class ModelConfig:
 class AttentionConfig:
     """[attention]: which weights. `eval_temperature` 0 means the training temperature.
 
+    `eval_directions` is what the directions of an evaluation follow: the seed alone, or with "step" also how many steps
+    the weights have been trained, as in the published code.
     `scope` is whom a node hears: its rank's batch, or the batches of all ranks of the world.
     """
 
     kind: str = "gumbel"
     temperature: float = 0.25
     eval_temperature: float = 0.0
+    eval_directions: str = "seed"
     noise_draws: int = 10
     scope: str = "rank"
     epsilon: float = 0.0
@@ -95,6 +98,7 @@ class AttentionConfig:
             raise ConfigError(
                 f"attention.eval_temperature must be positive, or 0 for the training one, got {self.eval_temperature}"
             )
+        _one_of("attention.eval_directions", self.eval_directions, "seed", "step")
         _at_least("attention.noise_draws", self.noise_draws, 1)
         _one_of("attention.scope", self.scope, "rank", "world")
         if not self.epsilon >= 0:

@@ -25,6 +25,7 @@ from nfdist.errors import ConfigError
         (AttentionConfig, {"temperature": 0.0}, "attention.temperature must be positive, got 0.0"),
         (AttentionConfig, {"temperature": float("nan")}, "attention.temperature must be positive, got nan"),
         (AttentionConfig, {"eval_temperature": -1.0}, "attention.eval_temperature must be positive"),
+        (AttentionConfig, {"eval_directions": "epoch"}, "attention.eval_directions must be one of seed, step"),
         (AttentionConfig, {"noise_draws": 0}, "attention.noise_draws must be at least 1, got 0"),
         (AttentionConfig, {"epsilon": -1e-6}, "attention.epsilon must be zero or positive, got -1e-06"),
         (TrainConfig, {"sampling": "walk"}, "train.sampling must be one of uniform, local, walks, got 'walk'"),

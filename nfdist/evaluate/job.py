@@ -106,7 +106,7 @@ class Evaluator:
         rows = (trained.config.model.layers + 1) * len(self._full.nodes)
         shown = log.progress(rows, "evaluate") if self._world.rank == 0 else nullcontext()
         with shown as progress:
-            return self._full.evaluate(trained.model, trained.seed, progress, listeners)
+            return self._full.evaluate(trained.model, trained.evaluation_seed, progress, listeners)
 
     def _scores(self, evaluation: Evaluation, split: Tensor) -> dict[str, Any]:
         nodes = torch.arange(evaluation.nodes.start, evaluation.nodes.stop)

@@ -15,7 +15,7 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.files import checksum_of
 from nfdist.model.build import Model, build_model
-from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.nodeformer import NodeFormer, evaluation_seed
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
 from nfdist.store.store import Described
@@ -44,6 +44,11 @@ class TrainedModel:
                 f"the model was trained on another graph than {store.directory} holds: "
                 "give the partition of its training with --partition"
             )
+
+    @property
+    def evaluation_seed(self) -> int:
+        """What the directions of an evaluation are drawn from."""
+        return evaluation_seed(self.config.attention, self.seed, self.step)
 
     @property
     def dtype(self) -> torch.dtype:

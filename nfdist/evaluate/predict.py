@@ -71,7 +71,8 @@ class Predictor:
         everyone = range(store.num_nodes)
         self._in_edges = [mapped_in_edges(hop.in_edges, store.parts, everyone) for hop in kept]
         like = model.input.weight
-        self._kernels = [model.evaluation_kernel(trained.seed, index + 1, like) for index in range(model.model.layers)]
+        layers = range(1, model.model.layers + 1)
+        self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
 
     @torch.no_grad()
     def logits(self, newcomers: Newcomers) -> Tensor:

@@ -44,11 +44,16 @@ class Output:
     earlier: tuple[Tensor, ...] = ()
 
 
+def evaluation_seed(attention: AttentionConfig, seed: int, step: int) -> int:
+    """The seed of the directions in an evaluation of weights that have been trained for so many steps."""
+    return seed if attention.eval_directions == "seed" else seeds.derive(seed, "evaluation", step)
+
+
 class NodeFormer(nn.Module):
     """The model of a [model], an [attention] and a [relation] section.
 
     In training mode directions, noise and dropout follow the `Draw`; in evaluation mode there is no noise and no
-    dropout, and the directions follow the seed alone, so that a prediction can be repeated.
+    dropout, and the directions follow the seed alone or with the step, so that a prediction can be repeated.
     """
 
     def __init__(
@@ -173,6 +178,9 @@ class NodeFormer(nn.Module):
         """The directions and the temperature that a layer (from 1) has in evaluation, on the device of `like`."""
         key = (seed, layer, like.device, like.dtype)
         if key not in self._evaluation_kernels:
+            self._evaluation_kernels = {
+                known: kept for known, kept in self._evaluation_kernels.items() if known[0] == seed
+            }
             temperature = self.attention.eval_temperature or self.attention.temperature
             self._evaluation_kernels[key] = self._kernel(seed, "evaluation", layer, temperature, like)
         return self._evaluation_kernels[key]
@@ -180,7 +188,8 @@ class NodeFormer(nn.Module):
     def _randomness(self, draw: Draw, layer: int, like: Tensor) -> tuple[Kernel, Tensor | None]:
         """The layer's directions, and its Gumbel noise [n, h, k] where there is any."""
         if not self.training:
-            return self.evaluation_kernel(draw.seed, layer, like), None
+            seed = evaluation_seed(self.attention, draw.seed, draw.step)
+            return self.evaluation_kernel(seed, layer, like), None
         kernel = self._kernel(draw.seed, draw.step, layer, self.attention.temperature, like)
         if self.attention.kind == "softmax":
             return kernel, None

@@ -19,6 +19,7 @@ from nfdist.evaluate.scores import score
 from nfdist.evaluate.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
+from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.run import Run
@@ -206,7 +207,8 @@ class Trainer:
         assert graph is not None
         model = self.model if job.device.type == "cpu" else deepcopy(self.model).cpu()
         nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
-        logits = graph.evaluate(model.eval(), self.seed).logits
+        directions = evaluation_seed(job.config.attention, self.seed, state.position.step)
+        logits = graph.evaluate(model.eval(), directions).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
         seconds = time.perf_counter() - started

@@ -52,6 +52,19 @@ def test_it_scores_and_writes_predictions_embeddings_and_states(run: Path, capsy
     assert {len(row) for row in embeddings["embedding"]} == {8}
 
 
+def test_the_scores_are_those_of_the_training_with_directions_of_the_step_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train_run(tmp_path, "attention.eval_directions=step", "train.evaluate_every=1")
+    result, scores = Run.open(run).result(), ("epoch", "train", "valid", "test")
+    assert result is not None
+    trained = [result["best"][name] for name in scores]
+    assert [outcome(capsys, "evaluate", run)[name] for name in scores] == trained
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace('eval_directions = "step"', 'eval_directions = "seed"'))
+    assert [outcome(capsys, "evaluate", run)[name] for name in scores] != trained  # so they tell the directions apart
+
+
 def test_it_only_scores_when_asked_to(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = holdings(run)
     scores = outcome(capsys, "evaluate", run, "--no-outputs", "--no-states", "--memory", "40GiB")

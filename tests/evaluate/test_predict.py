@@ -1,5 +1,6 @@
 """Predictions for new nodes equal evaluation where the node is one of the graph, and the dense definition elsewhere."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,17 @@ def test_a_node_of_the_graph_with_its_own_edges_gets_its_own_logits(
     chosen = [59, 3, 17, 3, *range(30)]
     file = own_rows(store, tmp_path / "new.parquet", chosen)
     assert difference(predicted(tmp_path, store, options, file), evaluation.logits[chosen]) < 1e-10
+
+
+def test_it_gets_them_with_directions_of_the_step_too(graphs: Path, tmp_path: Path) -> None:
+    model, attention, relation = OPTIONS["defaults"]
+    options = Options(model, replace(attention, eval_directions="step"), relation)
+    store = Store.open(graphs / "undirected 3")
+    evaluation, full = evaluate_with_states(tmp_path, trained_model(options, store), store)
+    logits = evaluation.logits.clone()
+    file = own_rows(store, tmp_path / "new.parquet", [*range(30)])
+    assert difference(predicted(tmp_path, store, options, file), logits[:30]) < 1e-10
+    assert difference(full.evaluate(options.build(store.num_features), SEED).logits, logits) > 1e-3
 
 
 def dense_predictions(options: Options, store: Store, features: Tensor, neighbors: list[list[int]]) -> Tensor:

@@ -109,11 +109,18 @@ def test_every_node_keeps_its_noise_and_dropout_when_the_rows_are_shuffled() -> 
     assert difference(again, plain[order]) < 1e-12
 
 
-def test_evaluation_depends_on_the_seed_but_not_on_the_step() -> None:
+def test_evaluation_depends_on_the_seed_and_on_the_step_only_when_asked() -> None:
     net = build("dropout").eval()
     features, draw = inputs()
     first = net(features, relations_of(net), draw).logits
     assert torch.equal(first, net(features, relations_of(net), replace(draw, step=99)).logits)
+    stepping = NodeFormer(FEATURES, OUTPUTS, net.model, replace(net.attention, eval_directions="step"), net.relation)
+    stepping.double().eval().load_state_dict(net.state_dict())
+    one, other, again = (
+        stepping(features, relations_of(net), replace(draw, step=step)).logits for step in (draw.step, 99, draw.step)
+    )
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
     assert not torch.equal(first, net(features, relations_of(net), replace(draw, seed=5)).logits)
     net.train()
     assert not torch.equal(
