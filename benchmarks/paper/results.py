@@ -9,8 +9,6 @@ from typing import Any
 
 from nfdist.files import replace_file
 
-DRAWS_FILE = "draws.json"
-
 
 @dataclass(frozen=True)
 class SeedScore:

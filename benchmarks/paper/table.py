@@ -4,15 +4,14 @@ python benchmarks/paper/table.py [--quick]
 """
 
 import argparse
-import json
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments import FEATURES, GROUPS, MORE_SPLITS, NAMES, TEMPERATURES, Experiment, Figure, chosen_rows
-from results import DRAWS_FILE, Result, read_result
+from results import Result, read_result
 from sources import located_source, row_digest
 
 from nfdist.files import replace_file
@@ -62,9 +61,7 @@ def write_table(results: Path, quick: bool) -> Path:
     path = results.with_name("RESULTS-quick.md" if quick else "RESULTS.md")
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = [] if quick else [name for name in FIGURES if (path.parent / "figures" / name).exists()]
-    draws = results / DRAWS_FILE
-    known = json.loads(draws.read_text()) if draws.exists() else {}
-    replace_file(path, render(entries, quick, figures, known))
+    replace_file(path, render(entries, quick, figures))
     return path
 
 
@@ -78,10 +75,8 @@ def entry_of(row: Experiment, results: Path) -> Entry:
     return Entry(row, result, stale=known and result.digest != row_digest(row, source))
 
 
-def render(
-    entries: Sequence[Entry], quick: bool, figures: Sequence[str] = (), draws: Mapping[str, Mapping[str, float]] = {}
-) -> str:
-    """The whole page; `draws` are those of `draws.py`."""
+def render(entries: Sequence[Entry], quick: bool, figures: Sequence[str] = ()) -> str:
+    """The whole page."""
     blocks = [heading(quick)]
     for group, title in GROUPS.items():
         members = [entry for entry in entries if entry.row.group == group]
@@ -97,8 +92,6 @@ def render(
         if group in PAIRED:
             title, *compared = PAIRED[group]
             blocks.append("\n".join([f"### {title}", "", *paired_table(entries, *compared)]))
-        if group == "published" and draws:
-            blocks.append("\n".join(["### The draw of directions in evaluation", "", *draws_table(entries, draws)]))
     if figures:
         links = [f"![{FIGURES[name]}](figures/{name})\n\n{FIGURES[name]}" for name in figures]
         blocks.append("\n\n".join(["## Figures", *links]))
@@ -207,24 +200,6 @@ def paired_difference(ours: Result, theirs: Result) -> tuple[float, float | None
     count = len(differences)
     error = statistics.stdev(differences) / count**0.5 if count > 1 else None
     return statistics.fmean(differences), error, count
-
-
-def draws_table(entries: Sequence[Entry], draws: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """What NodeFormer's best checkpoints come to with other directions, beside the published recipe."""
-    recipes = {entry.row.dataset: entry for entry in entries if entry.row.group == "published"}
-    note = (
-        "nfdist draws the directions of evaluation once for a seed. The published recipe draws them anew in every "
-        "evaluation, so that its best validation epoch is a choice among draws too. Here NodeFormer's best checkpoints "
-        "are scored with other draws (`python benchmarks/paper/draws.py`): test scores, the chosen draw by validation."
-    )
-    lines = []
-    for row in (entry.row for entry in entries if entry.row.group == "nodeformer" and entry.row.id in draws):
-        found, recipe = draws[row.id], recipes[row.dataset]
-        shown = [f"{found[name]:.2f}" for name in ("own", "others", "deviation", "chosen")]
-        other = measured(recipe) if recipe.result else recipe.missing
-        lines.append([name_of(row), *shown, f"{found['draws']:.0f}", other])
-    head = ("dataset", "own draw", "other draws, mean", "deviation between draws", "the chosen draw", "of")
-    return [note, "", *markdown((*head, "published recipe"), lines)]
 
 
 def methods_table(entries: Sequence[Entry]) -> list[str]:
