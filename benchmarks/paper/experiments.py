@@ -136,7 +136,7 @@ STRUCTURE = {
     "lds": ("LDS", LDS, "lds"),
 }
 STRUCTURE_DATASETS = ("cora", "citeseer", "20news-k5")
-SLOW = ("20news-k5-idgl", "20news-k5-lds")  # a seed of these takes two hours
+SLOW = ("20news-k5-idgl", "20news-k5-lds")  # a seed of these takes an hour or two
 
 TEMPERATURES = (0.1, 0.25, 0.4, 0.7, 1.0)
 FEATURES = (10, 30, 50, 100)
