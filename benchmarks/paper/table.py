@@ -124,8 +124,8 @@ def notes_of(group: str) -> list[str]:
         "more than a standard error below.",
         "alike": "The published code adds 1e-6 to every random feature and draws directions anew in every evaluation, "
         "and so does the recipe above; nfdist's defaults do neither, `attention.epsilon` and "
-        "`attention.eval_directions` do. These rows were added after the comparison above, and Actor's five more splits "
-        f"after its first five. {PATIENT}",
+        "`attention.eval_directions` do. These rows were added after the comparison above, and five more splits of "
+        f"Actor after its first five. {PATIENT}",
         "ablation": PATIENT,
         "best": "The settings in `launch/best`, chosen by validation scores on two or three of these splits: of 26 "
         "settings tried on 20News (k = 5, 10 and 15 have those chosen on k = 20), 29 on Cora and 12 on Actor. "
