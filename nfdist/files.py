@@ -1,15 +1,17 @@
 """Files and directories that are whole or absent: write aside, then rename; and checksums, to recognize them."""
 
 import errno
+import json
 import os
 import re
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from nfdist.errors import NfdistError
 
@@ -120,6 +122,35 @@ def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
 def checksum_of(content: bytes) -> str:
     """The checksum of a file with this content."""
     return blake2b(content, digest_size=CHECKSUM_BYTES).hexdigest()
+
+
+def dump_checked(version: int, content: Mapping[str, Any]) -> bytes:
+    """A JSON object with a format version and its own checksum: no byte can change unnoticed by `load_checked`.
+
+    ValueError if a number is NaN or infinite.
+    """
+    whole = {"format_version": version, **content}
+    own = checksum_of(json.dumps(whole, allow_nan=False).encode())
+    return json.dumps({**whole, "checksum": own}, indent=2).encode() + b"\n"
+
+
+def load_checked(written: bytes, version: int, cure: str) -> dict[str, Any]:
+    """What `dump_checked` was given; ValueError if it has another version or is not, to the byte, what was written.
+
+    Its text follows the name of the file; `cure` is what to do about an altered one.
+    """
+    altered = ValueError(f"was altered since it was written: {cure}")
+    try:
+        content = json.loads(written)
+        found = content.pop("format_version")
+        if repr(found) != repr(version):  # since True == 1.0 == 1
+            text = f"has format version {found!r}, this nfdist reads version {version}: use the nfdist that wrote it"
+            altered = ValueError(text)
+        elif content.pop("checksum") and dump_checked(version, content) == written:
+            return dict(content)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        pass
+    raise altered
 
 
 @contextmanager

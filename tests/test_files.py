@@ -136,3 +136,15 @@ def test_the_checksum_does_not_depend_on_the_blocks(tmp_path: Path, size: int) -
     expected = blake2b(content, digest_size=16).hexdigest()
     assert files.checksum(tmp_path / "file", seen.append) == files.checksum_of(content) == expected
     assert sum(seen) == size
+
+
+@pytest.mark.parametrize("content", [{}, {"step": 3, "score": 0.5, "name": "käse"}])
+def test_a_checked_file_is_refused_after_the_change_of_any_byte(content: dict[str, object]) -> None:
+    written = files.dump_checked(2, content)
+    assert files.load_checked(written, 2, "restore it") == content
+    for place in range(len(written)):
+        for byte in (written[place] ^ 1, ord("2"), ord(" ")):
+            altered = written[:place] + bytes([byte]) + written[place + 1 :]
+            if altered != written:
+                with pytest.raises(ValueError, match=r"altered since it was written: restore it|format version"):
+                    files.load_checked(altered, 2, "restore it")

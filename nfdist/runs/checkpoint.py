@@ -1,6 +1,5 @@
 """A checkpoint: a directory of safetensors files and state.json, whole or absent, in which any altered byte shows."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,11 @@ import torch
 from torch import Tensor
 
 from nfdist.errors import CheckpointError
-from nfdist.files import checksum_of, write_flushed, written_aside
+from nfdist.files import checksum_of, dump_checked, load_checked, write_flushed, written_aside
 
 FORMAT_VERSION = 1
 STATE_FILE = "state.json"
+CURE = "use another checkpoint, and remove this one"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Checkpoint:
                 write_flushed(_tensor_file(aside, name), content)
                 files[name] = _facts(content)
             try:
-                write_flushed(aside / STATE_FILE, _encoded(files, state))
+                write_flushed(aside / STATE_FILE, dump_checked(FORMAT_VERSION, {"files": files, "state": state}))
             except ValueError as error:
                 raise CheckpointError(f"the state of {path} is not JSON ({error}): did training diverge?") from None
         return Checkpoint.open(path, verify=False)
@@ -85,29 +85,12 @@ def _facts(content: bytes) -> dict[str, Any]:
     return {"size_bytes": len(content), "checksum": checksum_of(content)}
 
 
-def _encoded(files: Mapping[str, Any], state: Mapping[str, Any]) -> bytes:
-    """The content of state.json, its own checksum included."""
-    content = {"format_version": FORMAT_VERSION, "files": files, "state": state}
-    own = checksum_of(json.dumps(content, allow_nan=False).encode())
-    return json.dumps({**content, "checksum": own}, indent=2).encode() + b"\n"
-
-
 def _decoded(file: Path) -> dict[str, Any]:
-    """What state.json says, if it is what was written, to the byte: white space has no checksum."""
-    content = _read(file)
+    """What state.json says, if it is what was written, to the byte."""
     try:
-        parsed: dict[str, Any] = json.loads(content)
-        version = parsed["format_version"]
-        if repr(version) != repr(FORMAT_VERSION):  # since True == 1.0 == 1
-            raise CheckpointError(
-                f"{file} has format version {version!r}, this nfdist reads version {FORMAT_VERSION}: "
-                "use the nfdist that wrote it"
-            )
-        if content == _encoded(parsed["files"], parsed["state"]):
-            return parsed
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise _altered(file)
+        return load_checked(_read(file), FORMAT_VERSION, CURE)
+    except ValueError as error:
+        raise CheckpointError(f"{file} {error}") from None
 
 
 def _read(file: Path) -> bytes:
@@ -122,4 +105,4 @@ def _read(file: Path) -> bytes:
 
 
 def _altered(file: Path) -> CheckpointError:
-    return CheckpointError(f"{file} was altered since it was written: use another checkpoint, and remove this one")
+    return CheckpointError(f"{file} was altered since it was written: {CURE}")
