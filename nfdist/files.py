@@ -20,13 +20,16 @@ CHECKSUM_BYTES = 16
 
 
 @contextmanager
-def written_aside(directory: Path, needed_bytes: int, noun: str, refusal: type[NfdistError]) -> Iterator[Path]:
+def written_aside(
+    directory: Path, needed_bytes: int, noun: str, refusal: type[NfdistError], replace: bool = False
+) -> Iterator[Path]:
     """A temporary sibling that becomes `directory` when the block ends, and is removed when the block raises.
 
-    Messages are of the class `refusal` and call what is written `noun`, such as partition.
+    What already has the name is refused or, with `replace`, makes way in the end. Messages are of the class `refusal`
+    and call what is written `noun`, such as partition.
     """
     directory = directory.absolute()
-    if os.path.lexists(directory):
+    if os.path.lexists(directory) and not replace:
         raise refusal(f"{directory} already exists: remove it or choose another directory")
     aside = _aside(directory)
     with disk_errors_as(refusal, directory, f"the {noun} needs about {needed_bytes / 2**20:,.1f} MiB; "):
@@ -37,7 +40,11 @@ def written_aside(directory: Path, needed_bytes: int, noun: str, refusal: type[N
             yield aside
             for folder in (*(path for path in aside.iterdir() if path.is_dir()), aside):
                 flush(folder)
+            retired = _aside(directory)
+            if replace and directory.is_dir():
+                directory.rename(retired)
             aside.rename(directory)
+            _delete(retired)
         except BaseException as error:
             _delete(aside)
             if isinstance(error, OSError) and _is_taken(directory, error):

@@ -89,7 +89,7 @@ class Neighborhood:
 
     def _mapped(self, hops: Hops, hop: int) -> list[InEdges]:
         kept = self._store if hop == 1 else hops.higher[hop - 2]
-        return mapped_in_edges(kept.in_edges, self._store.parts, self._nodes)
+        return mapped_in_edges(kept, self._nodes)
 
     def _wanted(self, mapped: Sequence[Sequence[InEdges]]) -> list[Tensor]:
         """The node ids this rank needs from every rank, ascending."""

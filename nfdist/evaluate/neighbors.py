@@ -5,7 +5,7 @@ divided by the root of their out-degree in the first hop, so that it needs no we
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.evaluate.space import Space
-from nfdist.store.manifest import Part
 from nfdist.store.ranges import pieces
+from nfdist.store.store import Store
 
 EDGES_AT_ONCE = 1 << 19
 
@@ -47,15 +47,13 @@ class InEdges:
             yield rows, offsets - offsets[0], sources[offsets[0] : offsets[-1]]
 
 
-def mapped_in_edges(read: Callable[[int], tuple[Tensor, Tensor]], parts: Sequence[Part], nodes: range) -> list[InEdges]:
-    """The in-edges of a range of nodes as they are on disk, with node ids as sources; `read` maps those of a part."""
+def mapped_in_edges(store: Store, nodes: range) -> list[InEdges]:
+    """The in-edges of a range of nodes as they are on disk, with node ids as sources."""
     found = []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(store.parts):
         start, stop = max(part.start, nodes.start), min(part.stop, nodes.stop)
         if start < stop:
-            indptr, sources = read(number)
-            rows = slice(start - part.start, stop - part.start + 1)
-            found.append(InEdges(start - nodes.start, indptr[rows], sources))
+            found.append(InEdges(start - nodes.start, *store.in_edges(number, start - part.start, stop - part.start)))
     return found
 
 

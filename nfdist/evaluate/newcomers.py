@@ -1,6 +1,5 @@
 """Newcomers: nodes that training never saw, read from a Parquet file and found their place beside a graph."""
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import ConfigError, PartitionError
-from nfdist.store.originals import OriginalIds
 from nfdist.store.store import Store
 
 ID, FEATURES, NEIGHBORS = "id", "features", "neighbors"
@@ -126,24 +124,11 @@ def distinct(
 
 def _known(store: Store, ids: Any) -> NDArray[np.int64]:
     """The node id of each original id, -1 for what is no node of the graph."""
-    originals = OriginalIds.open(store.directory, store.num_nodes)
-    ascending, last = originals.ascending, store.num_nodes - 1
-    if store.manifest.id_type == "int64":
-        if not pa.types.is_integer(ids.type) or ids.type == pa.uint64():
-            return np.full(len(ids), -1)
-        wanted, stored = ids.to_numpy(), ascending.to_numpy()
-        places = np.minimum(np.searchsorted(stored, wanted), last)
-        same = stored[places] == wanted
-    else:
-        if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
-            return np.full(len(ids), -1)
-        names = ids.to_pylist()
-        found = [bisect_left(range(last), name, key=lambda place: ascending[place].as_py()) for name in names]
-        places = np.array(found, dtype=np.int64)
-        same = np.array(
-            [ascending[place].as_py() == name for place, name in zip(found, names, strict=True)], dtype=bool
-        )
-    return np.where(same, originals.node_ids[places], -1).astype(np.int64)
+    text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
+    number = pa.types.is_integer(ids.type) and ids.type != pa.uint64()
+    if not (number if store.manifest.id_type == "int64" else text):
+        return np.full(len(ids), -1)
+    return store.known_node_ids(ids)
 
 
 def _floats(column: Any) -> NDArray[np.float32]:

@@ -4,7 +4,6 @@ A new node is a query only: nobody hears it. It attends to every layer's stored 
 whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay as they are.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +14,10 @@ from torch import Tensor
 
 from nfdist.attention.attend import attend_to
 from nfdist.evaluate.loading import TrainedModel
-from nfdist.evaluate.neighbors import InEdges, mapped_in_edges
 from nfdist.evaluate.newcomers import Newcomers, distinct
 from nfdist.evaluate.states import States
 from nfdist.model.layers import settle
+from nfdist.store.gate import Column
 from nfdist.store.hops import Hops
 from nfdist.store.ranges import joined
 from nfdist.store.store import Store
@@ -67,9 +66,7 @@ class Predictor:
         self._model, self._states, self._store = model, states, store
         order = model.relation.order
         hops = Hops.open(store, max(order - 1, 0))
-        kept = [store, *hops.higher][: max(order - 1, 0)]
-        everyone = range(store.num_nodes)
-        self._in_edges = [mapped_in_edges(hop.in_edges, store.parts, everyone) for hop in kept]
+        self._shorter = [store, *hops.higher][: max(order - 1, 0)]
         like = model.input.weight
         layers = range(1, model.model.layers + 1)
         self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
@@ -89,7 +86,7 @@ class Predictor:
             layer = model.layer(index)
             added = [attend_to(layer.query_map(kernel)(hidden), layer.heard(summary), kernel).outputs]
             for hearing, weight, offset in zip(hearings, *layer.relation_maps(), strict=True):
-                sums = hearing.sums(self._states.hidden[index - 1], hidden)
+                sums = hearing.sums(self._states.hidden[index - 1].at(hearing.sources.numpy()), hidden)
                 added.append(torch.addmm(torch.outer(hearing.totals, offset), sums, weight.t()))
             if layer.residual:
                 added.append(hidden)
@@ -103,22 +100,20 @@ class Predictor:
         if not self._model.relation.order:
             return []
         neighbors = _without(newcomers.node_ids, (newcomers.indptr, newcomers.neighbors))
-        reached = [neighbors, *(self._extended(neighbors, in_edges) for in_edges in self._in_edges)]
+        reached = [neighbors, *(self._extended(neighbors, hop) for hop in self._shorter)]
         known = torch.from_numpy(newcomers.node_ids)
         return [self._weighted(hop, _without(newcomers.node_ids, pairs), known) for hop, pairs in enumerate(reached)]
 
-    def _extended(self, neighbors: Pairs, in_edges: Sequence[InEdges]) -> Pairs:
-        """Who reaches a new node by way of its neighbors, these included; in-edges are those of the hop before."""
+    def _extended(self, neighbors: Pairs, hop: Store) -> Pairs:
+        """Who reaches a new node by way of its neighbors, these included; `hop` has the in-edges of the one before."""
         indptr, through = neighbors
         rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
         all_rows, all_sources = [rows], [through]
-        for part in in_edges:
-            inside = (through >= part.first) & (through < part.stop)
-            places = through[inside] - part.first
-            starts = part.indptr.numpy()[places].astype(np.int64)
-            counts = part.indptr.numpy()[places + 1] - starts
+        for number, part in enumerate(hop.parts):
+            inside = (through >= part.start) & (through < part.stop)
+            starts, counts, sources = hop.in_edges_of(number, through[inside] - part.start)
             all_rows.append(np.repeat(rows[inside], counts))
-            all_sources.append(part.sources.numpy()[joined(starts, counts)])
+            all_sources.append(sources[joined(starts, counts)])
         return distinct(np.concatenate(all_rows), np.concatenate(all_sources), len(indptr) - 1, self._store.num_nodes)
 
     def _weighted(self, hop: int, pairs: Pairs, known: Tensor) -> Hearing:
@@ -127,12 +122,16 @@ class Predictor:
         sources = torch.from_numpy(pairs[1])
         if self._states.roots is None:
             return Hearing.weighted(pairs, ones.new_ones(len(sources)), ones, ones)
-        roots = self._states.roots[:, hop]
         received = (torch.from_numpy(np.diff(pairs[0])) + 1).to(ones.dtype).rsqrt()
         own = received
         if self._store.manifest.directed:
-            own = torch.where(known >= 0, roots[known.clamp(min=0)], ones)
-        return Hearing.weighted(pairs, roots[sources], received, own)
+            own = torch.where(known >= 0, _roots(self._states.roots, known.clamp(min=0), hop), ones)
+        return Hearing.weighted(pairs, _roots(self._states.roots, sources, hop), received, own)
+
+
+def _roots(roots: Column, node_ids: Tensor, hop: int) -> Tensor:
+    """What these nodes send in a hop, [k]."""
+    return roots.at(node_ids.numpy())[node_ids, hop]
 
 
 def _without(node_ids: NDArray[np.int64], pairs: Pairs) -> Pairs:

@@ -5,11 +5,14 @@ hidden-0.npy ...  the hidden states [nodes, c] that each layer hears, by node id
 roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
 """
 
+import io
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +26,14 @@ from nfdist.evaluate.delivery import deliver, pieces_in_order
 from nfdist.evaluate.full import LayerInput
 from nfdist.evaluate.loading import TrainedModel
 from nfdist.runs.checkpoint import Checkpoint
+from nfdist.store.arrow_files import read_only
+from nfdist.store.gate import BlockDigests, Column, Gate, StoredFile
 from nfdist.world import World
 
 STATES_FOLDER = "states"
 SUMMARY_FOLDER = "summary"
 ROOTS_FILE = "roots.npy"
+HEADER_BYTES = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,8 @@ class States:
     """Every layer's summary and, where there are any, mapped hidden states [nodes, c] and roots [nodes, order]."""
 
     summaries: tuple[KeySummary, ...]
-    hidden: tuple[Tensor, ...]
-    roots: Tensor | None
+    hidden: tuple[Column, ...]
+    roots: Column | None
 
     @staticmethod
     def open(run_path: Path, trained: TrainedModel) -> "States":
@@ -45,21 +51,20 @@ class States:
         again = f"nfdist evaluate {run_path} makes them"
         if not folder.is_dir():
             raise CheckpointError(f"{run_path} holds no {STATES_FOLDER}, which predictions need: {again}")
+        cure = f"{again} anew"
         try:
             kept = Checkpoint.open(folder / SUMMARY_FOLDER)
-            sizes = {name: (folder / name).stat().st_size for name in kept.state["files"]}
-            whole = sizes == kept.state["files"]
-        except (CheckpointError, OSError):
-            whole = False
-        if not whole:
-            raise CheckpointError(f"{folder} was altered since it was written: {again} anew")
-        made_from = kept.state["model"]
-        if made_from != trained.facts():
+            made_from = dict(kept.state["model"])
+            stored = {name: StoredFile(**facts) for name, facts in kept.state["files"].items()}
+        except (CheckpointError, LookupError, TypeError, AttributeError):
+            raise CheckpointError(f"{folder} was altered since it was written: {cure}") from None
+        if made_from != _made_from(trained):
             raise CheckpointError(
-                f"{folder} was made from seed {made_from['seed']}, step {made_from['step']}, the model is that of seed "
-                f"{trained.seed}, step {trained.step}: {again} anew, or name its checkpoint with --checkpoint"
+                f"{folder} was made from seed {made_from.get('seed')}, step {made_from.get('step')}, the model is that "
+                f"of seed {trained.seed}, step {trained.step}, or has other settings: {cure}, or name its checkpoint "
+                "with --checkpoint"
             )
-        mapped = {name: _map(folder / name) for name in sizes}
+        mapped = {name: _map(Gate(folder / name, facts, cure, CheckpointError)) for name, facts in stored.items()}
         hidden = tuple(mapped[name] for name in map(_hidden_file, range(len(mapped))) if name in mapped)
         return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE))
 
@@ -70,7 +75,7 @@ class StatesWriter:
     def __init__(self, folder: Path | None, world: World, nodes: range, num_nodes: int) -> None:
         self._folder, self._world, self._num_nodes = folder, world, num_nodes
         self._pieces = pieces_in_order(world, nodes)
-        self._names: list[str] = []
+        self._digests: dict[str, BlockDigests] = {}
 
     def __call__(self, heard: LayerInput) -> None:
         """Write the states before a layer. Every rank must call this."""
@@ -85,31 +90,30 @@ class StatesWriter:
 
         def save() -> None:
             if self._folder is not None:
-                for name in self._names:
+                for name in self._digests:
                     files.flush(self._folder / name)
-                sizes = {name: (self._folder / name).stat().st_size for name in self._names}
-                state = {"model": trained.facts(), "files": sizes}
+                stored = {name: asdict(digests.stored()) for name, digests in self._digests.items()}
+                state = {"model": _made_from(trained), "files": stored}
                 Checkpoint.save(self._folder / SUMMARY_FOLDER, {"summaries": _tensors(summaries)}, state)
 
         together(self._world, save)
 
     def _write(self, name: str, width: int, dtype: torch.dtype, read: Callable[[slice], Tensor]) -> None:
         """Write rows of all ranks as one array [nodes, width]. Every rank must call this."""
-        begun: list[Path] = []
+        digests = self._digests[name] = BlockDigests()
 
         def write(content: Tensor) -> None:
             assert self._folder is not None
             path = self._folder / name
             with files.disk_errors_as(CheckpointError, path), path.open("ab") as file:
-                if not begun:
-                    begun.append(path)
-                    descr = np.lib.format.dtype_to_descr(torch.empty(0, dtype=dtype).numpy().dtype)
-                    header = {"descr": descr, "fortran_order": False, "shape": (self._num_nodes, width)}
-                    np.lib.format.write_array_header_1_0(file, header)
-                file.write(content.numpy().data)
+                pieces = [content.numpy().data]
+                if file.tell() == 0:
+                    pieces.insert(0, memoryview(_header((self._num_nodes, width), dtype)))
+                for piece in pieces:
+                    file.write(piece)
+                    digests.update(piece)
 
         deliver(self._world, self._pieces, lambda rows: _as_bytes(read(rows)), write)
-        self._names.append(name)
 
 
 @contextmanager
@@ -121,10 +125,8 @@ def writing_states(run_path: Path, world: World, nodes: range, num_nodes: int) -
         def begin() -> Path | None:
             if world.rank != 0:
                 return None
-            with files.disk_errors_as(CheckpointError, path):
-                if path.exists():
-                    files.remove(path)
-            return stack.enter_context(files.written_aside(path, 0, "folder of states", CheckpointError))
+            aside = files.written_aside(path, 0, "folder of states", CheckpointError, replace=True)
+            return stack.enter_context(aside)
 
         yield StatesWriter(together(world, begin), world, nodes, num_nodes)
 
@@ -145,9 +147,32 @@ def _as_bytes(rows: Tensor) -> Tensor:
     return rows.contiguous().view(torch.uint8).flatten()
 
 
-def _map(path: Path) -> Tensor:
-    # Mapped for writing on paper only: torch warns of arrays that it could not write to.
-    return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+def _made_from(trained: TrainedModel) -> dict[str, Any]:
+    """What decides the states: the weights, the graph, and the settings by which they answer."""
+    config = trained.config
+    answering = {name: asdict(getattr(config, name)) for name in ("model", "attention", "relation")}
+    return {**trained.facts(), "settings": files.checksum_of(json.dumps(answering, sort_keys=True).encode())}
+
+
+def _header(shape: tuple[int, int], dtype: torch.dtype) -> bytes:
+    """What a .npy file of this shape begins with."""
+    descr = np.lib.format.dtype_to_descr(torch.empty(0, dtype=dtype).numpy().dtype)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+def _map(gate: Gate) -> Column:
+    """The rows of a .npy file."""
+    gate.check(0, min(HEADER_BYTES, len(gate.content)))
+    begin = io.BytesIO(gate.content[:HEADER_BYTES])
+    try:
+        np.lib.format.read_magic(begin)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(begin)
+        rows = np.frombuffer(gate.content, dtype, offset=begin.tell()).reshape(shape)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise CheckpointError(f"{gate.path} holds no states ({error}): evaluate the run anew") from None
+    return Column(read_only(rows), gate, begin.tell())
 
 
 def _tensors(summaries: Sequence[KeySummary]) -> dict[str, Tensor]:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import PartitionError
+from nfdist.store.gate import CURE, Column, Gate
 
 ALIGNMENT = 64
+METADATA_BYTES = 1 << 16  # at either end of a file; our schemas have a few columns
 
 
 def rows_of(matrix: NDArray[Any]) -> Any:
@@ -31,19 +33,32 @@ def write_columns(path: Path, columns: dict[str, Any]) -> None:
         os.fsync(written.fileno())
 
 
-def map_columns(path: Path) -> dict[str, Any]:
-    """The Arrow arrays of a file of one record batch, as views of the mapped file."""
+def map_columns(gate: Gate) -> dict[str, Any]:
+    """The Arrow arrays of a file of one record batch, as views of the mapped file whose content is still unchecked."""
+    size = len(gate.content)
+    gate.check(0, min(METADATA_BYTES, size))
+    gate.check(max(size - METADATA_BYTES, 0), size)
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        reader = pa.ipc.open_file(pa.py_buffer(gate.content))
         if reader.num_record_batches != 1:
             raise PartitionError(
-                f"{path} holds {reader.num_record_batches} record batches instead of 1: partition again"
+                f"{gate.path} holds {reader.num_record_batches} record batches instead of 1: partition again"
             )
         batch = reader.get_batch(0)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = str(error).splitlines()[0]
-        raise PartitionError(f"{path} cannot be read as an Arrow file ({reason}): partition again") from None
+        raise PartitionError(f"{gate.path} cannot be read as an Arrow file ({reason}): {CURE}") from None
     return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def checked_column(column: Any, gate: Gate) -> Column:
+    """A column of `map_columns` behind its gate."""
+    return checked_buffer(as_tensor(column), gate)
+
+
+def checked_buffer(values: Tensor, gate: Gate) -> Column:
+    """Numbers that view a mapped file, behind its gate."""
+    return Column(values, gate, values.data_ptr() - pa.py_buffer(gate.content).address if len(values) else 0)
 
 
 def as_array(column: Any) -> NDArray[Any]:
@@ -59,9 +74,12 @@ def as_array(column: Any) -> NDArray[Any]:
 def as_tensor(column: Any) -> Tensor:
     """A read-only Arrow column as a tensor [n] or, for lists of fixed size, [n, c]; it must never be written to."""
     if pa.types.is_fixed_size_list(column.type):
-        array = as_array(column.flatten()).reshape(len(column), column.type.list_size)
-    else:
-        array = as_array(column)
+        return read_only(as_array(column.flatten()).reshape(len(column), column.type.list_size))
+    return read_only(as_array(column))
+
+
+def read_only(array: NDArray[Any]) -> Tensor:
+    """A tensor that views an array; neither must ever be written to."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

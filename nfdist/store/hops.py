@@ -3,10 +3,9 @@
 Orders from 2 on are computed once and kept beside the partition, part by part, in the form of its own in-edges.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from nfdist import files, log
 from nfdist.errors import PartitionError
 from nfdist.sparse.adjacency import MAX_EDGES, Adjacency, refuse_beyond
 from nfdist.store.arrow_files import write_columns
+from nfdist.store.gate import StoredFile, recorded
 from nfdist.store.manifest import MANIFEST_NAME, Part, part_directory, part_file
 from nfdist.store.mapped import PartFiles
 from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 COLUMNS = ("indptr", "sources")
 
 
@@ -91,11 +91,18 @@ class _Kept:
     parts: tuple[Part, ...]
 
     def read(self) -> list[Adjacency] | None:
-        """The in-edges of every part, mapped; None if they are absent, damaged or those of another partition."""
+        """The in-edges of every part, mapped and checked; None if they are absent or not those of this partition."""
+        path = self.directory / MANIFEST_NAME
         try:
-            content = json.loads((self.directory / MANIFEST_NAME).read_bytes())
-            return self._mapped() if content == self._description(self.directory) else None
-        except (OSError, ValueError, PartitionError):
+            content = files.load_checked(path.read_bytes(), FORMAT_VERSION, "it is no longer used")
+            made_from = {name: content[name] for name in ("order", "partition_manifest_checksum")}
+            return self._mapped(content["files"]) if made_from == self._made_from() else None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, LookupError, TypeError, PartitionError) as error:
+            log.notice(
+                f"paths of {self.hop} steps are built again: {path if isinstance(error, ValueError) else ''} {error}"
+            )
             return None
 
     def discard(self) -> None:
@@ -124,27 +131,26 @@ class _Kept:
 
     def _write(self, patterns: Iterator[Adjacency], bound: int) -> None:
         with files.written_aside(self.directory, 4 * bound, f"pattern of hop {self.hop}", PartitionError) as aside:
+            stored = {}
             for number, pattern in enumerate(patterns):
                 (aside / part_directory(number)).mkdir()
                 for name, column in zip(COLUMNS, (pattern.indptr, pattern.sources), strict=True):
-                    write_columns(aside / part_file(number, name), {name: pa.array(column.numpy())})
-            files.write_flushed(aside / MANIFEST_NAME, json.dumps(self._description(aside), indent=2).encode())
+                    file = part_file(number, name)
+                    write_columns(aside / file, {name: pa.array(column.numpy())})
+                    stored[file] = asdict(recorded(aside / file))
+            content = {**self._made_from(), "files": stored}
+            files.write_flushed(aside / MANIFEST_NAME, files.dump_checked(FORMAT_VERSION, content))
 
-    def _mapped(self) -> list[Adjacency]:
+    def _mapped(self, recorded_files: dict[str, dict[str, Any]]) -> list[Adjacency]:
         num_nodes = self.parts[-1].stop
+        stored = {name: StoredFile(**facts) for name, facts in recorded_files.items()}
         mapped = []
         for number, part in enumerate(self.parts):
-            part_files = PartFiles(self.directory, number)
-            indptr = part_files.tensor("indptr", "indptr", (part.num_nodes + 1,))
-            sources = part_files.tensor("sources", "sources", (int(indptr[-1]),), indptr.dtype)
+            part_files = PartFiles(self.directory, number, stored, "it is no longer used")
+            indptr = part_files.column("indptr", "indptr", (part.num_nodes + 1,)).rows()
+            sources = part_files.column("sources", "sources", (int(indptr[-1]),), indptr.dtype).rows()
             mapped.append(Adjacency(indptr, sources, num_nodes))
         return mapped
 
-    def _description(self, directory: Path) -> dict[str, Any]:
-        names = [part_file(number, name) for number in range(len(self.parts)) for name in COLUMNS]
-        return {
-            "format_version": FORMAT_VERSION,
-            "order": self.hop,
-            "partition_manifest_checksum": self.fingerprint,
-            "file_bytes": {name: (directory / name).stat().st_size for name in names},
-        }
+    def _made_from(self) -> dict[str, Any]:
+        return {"order": self.hop, "partition_manifest_checksum": self.fingerprint}

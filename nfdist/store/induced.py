@@ -91,10 +91,7 @@ class Induction:
 
 
 def _in_edges(part: MappedPart, node_ids: Integers, targets: Integers) -> Iterator[InEdges]:
-    indptr, sources = part.indptr.numpy(), part.sources.numpy()
-    rows = node_ids - part.start
-    starts = indptr.take(rows).astype(np.int64, copy=False)
-    counts = indptr.take(rows + 1) - starts
+    starts, counts, sources = part.in_edges_of(node_ids - part.start)
     for piece in pieces(counts, EDGES_AT_ONCE):
         yield InEdges(sources, starts[piece], counts[piece], targets[piece])
 

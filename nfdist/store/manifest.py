@@ -6,13 +6,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from nfdist.errors import PartitionError
-from nfdist.files import checksum, write_flushed
+import numpy as np
 
-FORMAT_VERSION = 1
+from nfdist.errors import PartitionError
+from nfdist.files import dump_checked, load_checked, write_flushed
+from nfdist.store.gate import CURE, Gate, StoredFile, WholeFile, check_size
+
+FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 IDS_FILE = "ids.arrow"
+MOST_CLASSES_AT_LEAST = 1000  # of a graph with fewer nodes than that
 CHOICES = {
+    "task": ("single", "binary", "multi"),
     "feature_kind": ("dense", "sparse"),
     "feature_dtype": ("float32", "float16"),
     "id_type": ("int64", "string"),
@@ -48,12 +53,6 @@ class Part:
 
 
 @dataclass(frozen=True)
-class StoredFile:
-    size_bytes: int
-    checksum: str
-
-
-@dataclass(frozen=True)
 class Manifest:
     """`label_shape` is [] for one label a node and [questions] for multi-label; `files` are named from the directory.
 
@@ -77,11 +76,11 @@ class Manifest:
     edge_cut: int
     parts: tuple[Part, ...]
     recipe: dict[str, Any]
-    files: dict[str, StoredFile]
+    files: dict[str, StoredFile | WholeFile]
 
     @staticmethod
     def read(directory: Path | str, parts: Iterable[int] | None = None) -> "Manifest":
-        """The manifest of a partition whose files exist with their recorded sizes; checksums are for `verify`.
+        """The manifest of a partition whose files exist with their recorded sizes; their content is not read.
 
         With `parts`, the files of other parts need not be here.
         """
@@ -90,17 +89,13 @@ class Manifest:
             raise PartitionError(f"{directory} is not a directory: give one that `nfdist partition` wrote")
         path = directory / MANIFEST_NAME
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            manifest = _parsed(path.read_bytes())
         except FileNotFoundError:
             raise PartitionError(f"{directory} holds no {MANIFEST_NAME}: it is not a partition") from None
         except OSError as error:
             raise PartitionError(f"{path} cannot be read: {error.strerror}") from None
         except ValueError as error:
-            raise PartitionError(f"{path} is not valid JSON ({error}): partition again") from None
-        try:
-            manifest = _parsed(content)
-        except PartitionError as error:
-            raise PartitionError(f"{path}: {error}") from None
+            raise PartitionError(f"{path} {error}") from None
         wanted = set(range(len(manifest.parts)) if parts is None else parts)
         for number in sorted(wanted - set(range(len(manifest.parts)))):
             raise PartitionError(f"{directory} has no part {number}: its parts are 0 to {len(manifest.parts) - 1}")
@@ -112,77 +107,68 @@ class Manifest:
 
     def write(self, directory: Path) -> None:
         """Write manifest.json and wait until the disk has it."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
-        write_flushed(directory / MANIFEST_NAME, text.encode())
+        content = asdict(self)
+        write_flushed(directory / MANIFEST_NAME, dump_checked(content.pop("format_version"), content))
 
     def verify(self, directory: Path | str, progress: Callable[[int], None] | None = None) -> None:
         """Compare every checksum, calling `progress` with the bytes of each block read; the first bad file is named."""
         for name, stored in self.files.items():
-            path = Path(directory) / name
-            _check_size(path, stored.size_bytes)
-            try:
-                found = checksum(path, progress)
-            except OSError as error:
-                raise PartitionError(f"{path} cannot be read: {error.strerror}") from None
-            if found != stored.checksum:
-                raise PartitionError(
-                    f"{path} was altered: its checksum is {found}, the manifest says {stored.checksum}; partition again"
-                )
-
-
-def recorded(path: Path) -> StoredFile:
-    """A file as the manifest records it."""
-    return StoredFile(path.stat().st_size, checksum(path))
+            Gate(Path(directory) / name, stored).check_all(progress)
 
 
 def _check_size(path: Path, size_bytes: int) -> None:
     try:
-        found = path.stat().st_size
+        check_size(path, size_bytes)
     except OSError as error:
-        raise PartitionError(f"{path} cannot be read: {error.strerror}; partition again") from None
-    if found != size_bytes:
-        raise PartitionError(f"{path} has {found:,} bytes, the manifest says {size_bytes:,}: partition again")
+        raise PartitionError(f"{path} cannot be read: {error.strerror}; {CURE}") from None
+    except ValueError as error:
+        raise PartitionError(f"{path} {error}: {CURE}") from None
 
 
-def _parsed(content: Any) -> Manifest:
+def _parsed(written: bytes) -> Manifest:
+    """The manifest of a file's content; ValueError says what is wrong with it, after the file's name."""
+    try:
+        content = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not valid JSON ({error}): {CURE}") from None
     if not isinstance(content, dict) or "format_version" not in content:
-        raise PartitionError("it has no format_version: it is not a partition's manifest")
-    if type(content["format_version"]) is not int or content["format_version"] != FORMAT_VERSION:
-        raise PartitionError(
-            f"format version {content['format_version']!r} is unknown, this nfdist reads version {FORMAT_VERSION}: "
-            "partition again, or use the nfdist that wrote it"
+        raise ValueError("has no format_version: it is not a partition's manifest")
+    version = content["format_version"]
+    if repr(version) != "1":  # whose manifests had no checksum of their own
+        content = {"format_version": version, **load_checked(written, FORMAT_VERSION, CURE)}
+    kind = WholeFile if version == 1 else StoredFile
+    try:
+        values = _checked(content, Manifest, "the manifest")
+        values["files"] = {
+            name: kind(**_checked(entry, kind, f"file {name!r}")) for name, entry in values["files"].items()
+        }
+        values["parts"] = tuple(
+            Part(**_checked(entry, Part, f"part {number}")) for number, entry in enumerate(values["parts"])
         )
-    values = _checked(content, Manifest, "the manifest")
-    for name in values["files"]:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise PartitionError(f"file {name!r} lies outside the partition")
-    values["files"] = {
-        name: StoredFile(**_checked(entry, StoredFile, f"file {name}")) for name, entry in values["files"].items()
-    }
-    values["parts"] = tuple(
-        Part(**_checked(entry, Part, f"part {number}")) for number, entry in enumerate(values["parts"])
-    )
-    values["label_shape"] = tuple(values["label_shape"])
-    manifest = Manifest(**values)
-    _check_choices(manifest)
-    _check_sums(manifest)
+        values["label_shape"] = tuple(values["label_shape"])
+        manifest = Manifest(**values)
+        _check_choices(manifest)
+        _check_sums(manifest)
+        _check_files(manifest)
+    except ValueError as error:
+        raise ValueError(f"cannot be right: {error}; {CURE}") from None
     return manifest
 
 
 def _checked(content: Any, record: type[Record], where: str) -> dict[str, Any]:
     """The fields of a JSON object, when they are exactly those of the record and of their types."""
     if not isinstance(content, Mapping):
-        raise PartitionError(f"{where} is not an object")
+        raise ValueError(f"{where} is not an object")
     kinds: dict[str, Any] = {field.name: field.type for field in fields(record)}  # type: ignore[arg-type]
     for name in kinds:
         if name not in content:
-            raise PartitionError(f"{where} has no field {name}")
+            raise ValueError(f"{where} has no field {name}")
     for name, value in content.items():
         if name not in kinds:
-            raise PartitionError(f"{where} has an unknown field {name}")
+            raise ValueError(f"{where} has an unknown field {name}")
         kind = _json_kind(kinds[name])
         if type(value) is not kind:
-            raise PartitionError(f"{where} has {name} = {value!r}, expected a value of type {kind.__name__}")
+            raise ValueError(f"{where} has {name} = {value!r}, expected a value of type {kind.__name__}")
     return dict(content)
 
 
@@ -195,20 +181,49 @@ def _json_kind(kind: Any) -> type:
 def _check_choices(manifest: Manifest) -> None:
     for name, choices in CHOICES.items():
         if getattr(manifest, name) not in choices:
-            raise PartitionError(f"{name} is {getattr(manifest, name)!r}, expected {' or '.join(choices)}")
+            raise ValueError(f"{name} is {getattr(manifest, name)!r}, expected {' or '.join(choices)}")
     for name, counts in (("label_shape", manifest.label_shape), ("split_counts", manifest.split_counts.values())):
         if not all(type(count) is int and count >= 0 for count in counts):
-            raise PartitionError(f"{name} holds {list(counts)}, expected counts")
+            raise ValueError(f"{name} holds {list(counts)}, expected counts")
 
 
 def _check_sums(manifest: Manifest) -> None:
     ends = [0, *(part.stop for part in manifest.parts)]
     if [part.start for part in manifest.parts] != ends[:-1] or ends != sorted(ends) or ends[-1] != manifest.num_nodes:
-        raise PartitionError(f"the parts do not cover the {manifest.num_nodes} nodes once, in order")
+        raise ValueError(f"the parts do not cover the {manifest.num_nodes} nodes once, in order")
+    most = max(manifest.num_nodes, MOST_CLASSES_AT_LEAST)
+    if manifest.label_shape not in ((), (manifest.num_classes,)) or not 0 <= manifest.num_classes <= most:
+        raise ValueError(f"num_classes is {manifest.num_classes}, and labels are {list(manifest.label_shape)} a node")
+    for number, part in enumerate(manifest.parts):
+        if min(vars(part).values()) < 0 or part.cut_edges > part.edges or part.train_nodes > part.num_nodes:
+            raise ValueError(f"part {number} has counts that do not fit: {vars(part)}")
     for total, name, counts in (
         (manifest.num_edges, "num_edges", [part.edges for part in manifest.parts]),
         (manifest.edge_cut, "edge_cut", [part.cut_edges for part in manifest.parts]),
         (manifest.num_nodes, "num_nodes", list(manifest.split_counts.values())),
     ):
         if sum(counts) != total:
-            raise PartitionError(f"{name} is {total}, but its parts sum to {sum(counts)}")
+            raise ValueError(f"{name} is {total}, but its parts sum to {sum(counts)}")
+
+
+def _check_files(manifest: Manifest) -> None:
+    """Every file of every part and no other is there, large enough for the rows that the manifest tells of."""
+    index_bytes = np.dtype(manifest.index_type).itemsize
+    least = {IDS_FILE: manifest.num_nodes * (8 + index_bytes)}
+    for number, part in enumerate(manifest.parts):
+        rows = part.num_nodes
+        row_bytes = 9 + (manifest.label_shape[0] if manifest.label_shape else 8)  # id or its offset, split, label
+        sizes = {"indptr": (rows + 1) * index_bytes, "sources": part.edges * index_bytes}
+        if manifest.feature_kind == "dense":
+            row_bytes += manifest.num_features * np.dtype(manifest.feature_dtype).itemsize
+        else:
+            sizes |= {"features-indptr": (rows + 1) * 4, "features-indices": 0, "features-values": 0}
+        sizes["nodes"] = rows * row_bytes
+        least |= {part_file(number, file): size for file, size in sizes.items()}
+    for name in sorted(least.keys() ^ manifest.files.keys()):
+        raise ValueError(f"file {name!r} is missing" if name in least else f"file {name!r} belongs to no part")
+    for name, stored in manifest.files.items():
+        if stored.size_bytes <= least[name]:
+            raise ValueError(f"file {name} has {stored.size_bytes:,} bytes, its rows need more than {least[name]:,}")
+        if isinstance(stored, StoredFile):
+            _ = stored.digests  # which there must be for every block

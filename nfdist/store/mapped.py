@@ -1,94 +1,129 @@
-"""MappedPart: the files of one part as tensors that view the mapped disk."""
+"""MappedPart: the files of one part as columns that view the mapped disk."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import PartitionError
-from nfdist.store.arrow_files import as_tensor, map_columns
+from nfdist.store.arrow_files import checked_column, map_columns
+from nfdist.store.gate import CURE, Column, Gate, StoredFile, WholeFile
+from nfdist.store.ids import IdColumn
 from nfdist.store.manifest import Manifest, part_file
+from nfdist.store.ranges import Integers
 
 
 @dataclass(frozen=True)
 class SparseRows:
     """Features as compressed rows: entries indptr[r] .. indptr[r + 1] - 1 are those of row r."""
 
-    indptr: Tensor
-    indices: Tensor
-    values: Tensor
+    indptr: Column
+    indices: Column
+    values: Column
 
 
 @dataclass(frozen=True)
 class MappedPart:
-    """Node ids start .. stop - 1 are the local rows 0, 1, ... of every tensor here; none may be written to."""
+    """Node ids start .. stop - 1 are the local rows 0, 1, ... of every column here."""
 
     start: int
     stop: int
-    features: Tensor | SparseRows
-    labels: Tensor
-    split: Tensor
-    original_ids: Any
-    indptr: Tensor
-    sources: Tensor
+    features: Column | SparseRows
+    labels: Column
+    split: Column
+    original_ids: IdColumn
+    indptr: Column
+    sources: Column
 
     @staticmethod
     def open(directory: Path, number: int, manifest: Manifest) -> "MappedPart":
         """Map the files of a part and check that they have the lengths and types of the manifest."""
-        files = PartFiles(directory, number)
+        files = PartFiles(directory, number, manifest.files)
         counts = manifest.parts[number]
         rows = counts.num_nodes
         dtype = getattr(torch, manifest.feature_dtype)
         index_type = getattr(torch, manifest.index_type)
         label_type = torch.int8 if manifest.label_shape else torch.int64
-        features: Tensor | SparseRows
+        features: Column | SparseRows
         if manifest.feature_kind == "dense":
-            features = files.tensor("nodes", "features", (rows, manifest.num_features), dtype)
+            features = files.column("nodes", "features", (rows, manifest.num_features), dtype)
         else:
-            indptr = files.tensor("features-indptr", "indptr", (rows + 1,))
-            entries = (int(indptr[-1]),)
-            indices = files.tensor("features-indices", "indices", entries, indptr.dtype)
-            features = SparseRows(indptr, indices, files.tensor("features-values", "values", entries, dtype))
+            indptr = files.column("features-indptr", "indptr", (rows + 1,))
+            entries = (int(indptr.rows(rows)[0]),)
+            indices = files.column("features-indices", "indices", entries, indptr.dtype)
+            features = SparseRows(indptr, indices, files.column("features-values", "values", entries, dtype))
         return MappedPart(
             start=counts.start,
             stop=counts.stop,
             features=features,
-            labels=files.tensor("nodes", "label", (rows, *manifest.label_shape), label_type),
-            split=files.tensor("nodes", "split", (rows,), torch.int8),
-            original_ids=files.column("nodes", "original_id", rows),
-            indptr=files.tensor("indptr", "indptr", (rows + 1,), index_type),
-            sources=files.tensor("sources", "sources", (counts.edges,), index_type),
+            labels=files.column("nodes", "label", (rows, *manifest.label_shape), label_type),
+            split=files.column("nodes", "split", (rows,), torch.int8),
+            original_ids=IdColumn(files.arrow("nodes", "original_id", rows), files.gate("nodes")),
+            indptr=files.column("indptr", "indptr", (rows + 1,), index_type),
+            sources=files.column("sources", "sources", (counts.edges,), index_type),
         )
+
+    def in_edges(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Offsets [stop - start + 1] of consecutive rows, and sources, of which only theirs may be used."""
+        indptr = self.indptr.rows(start, stop + 1)
+        first, last = int(indptr[0]), int(indptr[-1])
+        if bool((indptr[1:] < indptr[:-1]).any()):
+            raise PartitionError(
+                f"the in-edges of node {self.start + start} and after are not in order: partition again"
+            )
+        return indptr, self.sources.at(np.array([first]), last - first)
+
+    def in_edges_of(self, rows: Integers) -> tuple[NDArray[np.int64], Integers, NDArray[Any]]:
+        """Where the sources of every row begin, how many there are, and sources; only theirs may be used."""
+        indptr = self.indptr.at(rows, 2).numpy()
+        starts = indptr.take(rows).astype(np.int64, copy=False)
+        counts = indptr.take(rows + 1) - starts
+        return starts, counts, self.sources.at(starts, counts).numpy()
 
 
 class PartFiles:
     """The columns of a part's files, each file mapped once."""
 
-    def __init__(self, directory: Path, number: int) -> None:
-        self._directory, self._number = directory, number
-        self._mapped: dict[str, dict[str, Any]] = {}
+    def __init__(
+        self, directory: Path, number: int, stored: Mapping[str, StoredFile | WholeFile], cure: str = CURE
+    ) -> None:
+        self._directory, self._number, self._stored, self._cure = directory, number, stored, cure
+        self._mapped: dict[str, tuple[Gate, dict[str, Any]]] = {}
 
-    def column(self, file: str, name: str, rows: int) -> Any:
-        path = self._directory / part_file(self._number, file)
-        if file not in self._mapped:
-            self._mapped[file] = map_columns(path)
-        column = self._mapped[file].get(name)
+    def gate(self, file: str) -> Gate:
+        return self._open(file)[0]
+
+    def arrow(self, file: str, name: str, rows: int) -> Any:
+        """A column as Arrow has it, its content unchecked."""
+        gate, columns = self._open(file)
+        column = columns.get(name)
         if column is None:
-            raise PartitionError(f"{path} has no column {name}: partition again")
+            raise PartitionError(f"{gate.path} has no column {name}: {CURE}")
         if len(column) != rows or column.null_count:
-            raise PartitionError(f"{path} has {len(column)} rows of {name} instead of {rows}: partition again")
+            raise PartitionError(f"{gate.path} has {len(column)} rows of {name} instead of {rows}: {CURE}")
         return column
 
-    def tensor(self, file: str, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
-        column = self.column(file, name, shape[0])
+    def column(self, file: str, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Column:
+        """A column of numbers; `shape` and, where given, `dtype` must be its own."""
+        arrow = self.arrow(file, name, shape[0])
         try:
-            tensor = as_tensor(column)
+            column = checked_column(arrow, self.gate(file))
         except (pa.ArrowException, TypeError, ValueError):
-            tensor = None
-        if tensor is None or tuple(tensor.shape) != shape or (dtype is not None and tensor.dtype != dtype):
-            path = self._directory / part_file(self._number, file)
-            raise PartitionError(f"{path} has {name} of type {column.type}, not as its manifest says: partition again")
-        return tensor
+            column = None
+        if column is None or column.shape != shape or (dtype is not None and column.dtype != dtype):
+            path = self.gate(file).path
+            raise PartitionError(f"{path} has {name} of type {arrow.type}, not as its manifest says: {CURE}")
+        return column
+
+    def _open(self, file: str) -> tuple[Gate, dict[str, Any]]:
+        if file not in self._mapped:
+            name = part_file(self._number, file)
+            gate = Gate(self._directory / name, self._stored[name], self._cure)
+            self._mapped[file] = gate, map_columns(gate)
+        return self._mapped[file]

@@ -12,42 +12,55 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import PartitionError
-from nfdist.store.arrow_files import as_array, map_columns
-from nfdist.store.manifest import IDS_FILE
+from nfdist.store.arrow_files import checked_column, map_columns
+from nfdist.store.gate import CURE, Column, Gate
+from nfdist.store.ids import IdColumn
+from nfdist.store.manifest import IDS_FILE, Manifest
 
 
 @dataclass(frozen=True)
 class OriginalIds:
     """Original ids ascending (strings by their bytes), and the node id of each."""
 
-    ascending: Any
-    node_ids: NDArray[Any]
-    path: Path
+    ascending: IdColumn
+    node_ids: Column
+    directory: Path
 
     @staticmethod
-    def open(directory: Path, num_nodes: int) -> "OriginalIds":
-        path = directory / IDS_FILE
-        columns = map_columns(path)
-        if {"original_id", "node_id"} - set(columns) or len(columns["node_id"]) != num_nodes:
-            raise PartitionError(f"{path} does not hold original_id and node_id of {num_nodes} nodes: partition again")
-        return OriginalIds(columns["original_id"], as_array(columns["node_id"]), path)
+    def open(directory: Path, manifest: Manifest) -> "OriginalIds":
+        gate = Gate(directory / IDS_FILE, manifest.files[IDS_FILE])
+        columns, size = map_columns(gate), manifest.num_nodes
+        if {"original_id", "node_id"} - set(columns) or any(len(column) != size for column in columns.values()):
+            raise PartitionError(f"{gate.path} does not hold original_id and node_id of {size} nodes: {CURE}")
+        ascending = IdColumn(columns["original_id"], gate)
+        return OriginalIds(ascending, checked_column(columns["node_id"], gate), directory)
 
     def find(self, original_ids: Any) -> Tensor:
         """The node id of each, int64 [k]; the first unknown one is named."""
         wanted = self._converted(original_ids)
-        if pa.types.is_integer(self.ascending.type):
-            values = as_array(wanted)
-            order = np.argsort(values)  # neighbors in the request then share most of their way through the file
-            places = np.empty(len(values), dtype=np.int64)
-            places[order] = np.searchsorted(as_array(self.ascending), values[order])
-        else:
-            places = _search(self.ascending, wanted)
-        last = len(self.ascending) - 1
-        equal = pc.equal(self.ascending.take(pa.array(np.minimum(places, last))), wanted)
-        unknown = equal.index(False).as_py()
-        if unknown >= 0:
-            raise PartitionError(f"no node is called {wanted[unknown].as_py()!r} in {self.path.parent}")
-        return torch.from_numpy(self.node_ids[places].astype(np.int64))
+        node_ids = self.known(wanted)
+        for unknown in np.flatnonzero(node_ids < 0)[:1].tolist():
+            raise PartitionError(f"no node is called {wanted[unknown].as_py()!r} in {self.directory}")
+        return torch.from_numpy(node_ids)
+
+    def known(self, wanted: Any) -> NDArray[np.int64]:
+        """The node id of each, given as an Arrow array of integers or strings as they are here; -1 for no node."""
+        wanted = wanted.cast(self.ascending.type)
+        places = np.minimum(self._search(wanted), len(self.ascending) - 1)
+        same = pc.equal(self.ascending.take(places), wanted).to_numpy(zero_copy_only=False)
+        return np.where(same, self.node_ids.at(places).numpy()[places], -1).astype(np.int64)
+
+    def _search(self, wanted: Any) -> NDArray[np.int64]:
+        """How many stored ids are less than each wanted one: all binary searches take each step together."""
+        low = np.zeros(len(wanted), dtype=np.int64)
+        high = np.full(len(wanted), len(self.ascending), dtype=np.int64)
+        for _ in range(len(self.ascending).bit_length()):
+            middle = (low + high) // 2
+            probe = self.ascending.take(np.minimum(middle, len(self.ascending) - 1))
+            less = pc.less(probe, wanted).to_numpy(zero_copy_only=False) & (low < high)
+            low = np.where(less, middle + 1, low)
+            high = np.where(less, high, middle)
+        return low
 
     def _converted(self, original_ids: Any) -> Any:
         """The request in the type of the stored ids, never by guessing: 7 is not "7"."""
@@ -57,22 +70,9 @@ class OriginalIds:
             return pa.array([], type=self.ascending.type)
         if values.dtype.kind not in ("UOT" if text else "iu"):
             kind = "strings" if text else "integers"
-            raise PartitionError(f"the original ids of {self.path.parent} are {kind}, got {values.dtype}")
+            raise PartitionError(f"the original ids of {self.directory} are {kind}, got {values.dtype}")
         try:
             converted = pa.array(values.astype(object) if text else values)
             return converted.cast(self.ascending.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError) as error:
-            raise PartitionError(f"original ids cannot be looked up in {self.path.parent}: {error}") from None
-
-
-def _search(ascending: Any, wanted: Any) -> NDArray[np.int64]:
-    """How many stored strings are less than each wanted one: all binary searches take each step together."""
-    low = np.zeros(len(wanted), dtype=np.int64)
-    high = np.full(len(wanted), len(ascending), dtype=np.int64)
-    for _ in range(len(ascending).bit_length()):
-        middle = (low + high) // 2
-        probe = ascending.take(pa.array(np.minimum(middle, len(ascending) - 1)))
-        less = pc.less(probe, wanted).to_numpy(zero_copy_only=False) & (low < high)
-        low = np.where(less, middle + 1, low)
-        high = np.where(less, high, middle)
-    return low
+            raise PartitionError(f"original ids cannot be looked up in {self.directory}: {error}") from None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.sparse.csr import sparse_csr
+from nfdist.store.gate import Column
 from nfdist.store.mapped import MappedPart, SparseRows
 from nfdist.store.ranges import joined, offsets
 from nfdist.store.threads import in_threads
@@ -28,7 +29,7 @@ def dense_rows(
     node_ids: NDArray[np.int64],
     out: Tensor,
     grouped: Callable[[NDArray[np.int64]], list[Group]],
-    column: Callable[[MappedPart], Tensor],
+    column: Callable[[MappedPart], Column],
 ) -> Tensor:
     """Fill `out` with the rows of a column; `grouped` sorts node ids by part."""
 
@@ -39,7 +40,7 @@ def dense_rows(
         start = 0
         for part, positions, part_rows in grouped(node_ids[block]):
             stop = start + len(part_rows)
-            np.take(column(part).numpy(), part_rows, axis=0, out=gathered[start:stop], mode="clip")
+            np.take(column(part).at(part_rows).numpy(), part_rows, axis=0, out=gathered[start:stop], mode="clip")
             places[positions] = np.arange(start, stop)
             start = stop
         np.take(gathered, places, axis=0, out=rows[block], mode="clip")
@@ -58,25 +59,26 @@ def sparse_rows(groups: list[Group], num_rows: int, num_columns: int, dtype: tor
     counts = np.zeros(num_rows, dtype=np.int64)
     held = [(_sparse(group.part), group.positions, group.rows) for group in groups]
     for features, positions, rows in held:
-        indptr = features.indptr.numpy()
+        indptr = features.indptr.at(rows, 2).numpy()
         counts[positions] = indptr[rows + 1] - indptr[rows]
     starts = offsets(counts)
     indices = torch.empty(int(starts[-1]), dtype=torch.int64)
     values = torch.empty(int(starts[-1]), dtype=dtype)
     for features, positions, rows in held:
-        taken = torch.from_numpy(joined(features.indptr.numpy()[rows].astype(np.int64), counts[positions]))
-        places = torch.from_numpy(joined(starts[:-1][positions], counts[positions]))
-        indices[places] = features.indices[taken].long()
-        values[places] = features.values[taken]
+        begun, lengths = features.indptr.at(rows).numpy()[rows].astype(np.int64), counts[positions]
+        taken = torch.from_numpy(joined(begun, lengths))
+        places = torch.from_numpy(joined(starts[:-1][positions], lengths))
+        indices[places] = features.indices.at(begun, lengths)[taken].long()
+        values[places] = features.values.at(begun, lengths)[taken]
     return sparse_csr(torch.from_numpy(starts), indices, values, (num_rows, num_columns))
 
 
 def sparse_slice(features: SparseRows, rows: slice, num_columns: int) -> Tensor:
     """Consecutive rows as a sparse CSR tensor whose values view the disk."""
-    indptr = features.indptr[rows.start : rows.stop + 1].long()
-    entries = slice(int(indptr[0]), int(indptr[-1]))
+    indptr = features.indptr.rows(rows.start, rows.stop + 1).long()
+    entries = int(indptr[0]), int(indptr[-1])
     shape = (rows.stop - rows.start, num_columns)
-    return sparse_csr(indptr - indptr[0], features.indices[entries].long(), features.values[entries], shape)
+    return sparse_csr(indptr - indptr[0], features.indices.rows(*entries).long(), features.values.rows(*entries), shape)
 
 
 def _sparse(part: MappedPart) -> SparseRows:

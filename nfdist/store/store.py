@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -17,11 +16,13 @@ from torch import Tensor
 from nfdist.errors import PartitionError
 from nfdist.files import checksum
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.gate import Column
 from nfdist.store.graph import SPLIT_NAMES
 from nfdist.store.induced import Induction
 from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part, part_directory
 from nfdist.store.mapped import MappedPart
 from nfdist.store.originals import OriginalIds
+from nfdist.store.ranges import Integers
 from nfdist.store.rows import Group, dense_rows, sparse_rows, sparse_slice
 
 
@@ -89,7 +90,7 @@ class Store(Described):
 
     @staticmethod
     def open(directory: Path | str, parts: Sequence[int] | None = None) -> "Store":
-        """Map a partition, or only some of its parts; sizes are checked, checksums are not."""
+        """Map a partition, or only some of its parts; what is read is compared with its checksums then."""
         directory = Path(directory)
         manifest = Manifest.read(directory, parts)
         chosen = range(len(manifest.parts)) if parts is None else sorted(set(parts))
@@ -141,7 +142,7 @@ class Store(Described):
         if name not in SPLIT_NAMES:
             raise PartitionError(f"there is no split {name!r}: choose one of {', '.join(SPLIT_NAMES)}")
         number = SPLIT_NAMES.index(name)
-        found = [(part.split == number).nonzero().flatten() + part.start for part in self._held.values()]
+        found = [(part.split.rows() == number).nonzero().flatten() + part.start for part in self._held.values()]
         return torch.cat([torch.empty(0, dtype=torch.int64), *found])
 
     def original_ids(self, node_ids: Tensor) -> NDArray[Any]:
@@ -149,12 +150,16 @@ class Store(Described):
         ids = self.checked(node_ids)
         out = np.empty(len(ids), dtype=np.int64 if self.manifest.id_type == "int64" else object)
         for part, positions, rows in self._groups(ids):
-            out[positions] = part.original_ids.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+            out[positions] = part.original_ids.take(rows).to_numpy(zero_copy_only=False)
         return out
 
     def node_ids(self, original_ids: Any) -> Tensor:
         """The node ids [k] of what the user calls them, by binary search on the mapped file."""
         return self._originals.find(original_ids)
+
+    def known_node_ids(self, original_ids: Any) -> NDArray[np.int64]:
+        """The node id of each, given as an Arrow array of integers or strings as they are here; -1 for no node."""
+        return self._originals.known(original_ids)
 
     def scan(self, rows_at_once: int) -> Iterator[tuple[slice, Tensor]]:
         """The features of all nodes held, in order, as views of the disk, with the range of their node ids."""
@@ -164,15 +169,22 @@ class Store(Described):
             for start in range(part.start, part.stop, rows_at_once):
                 stop = min(start + rows_at_once, part.stop)
                 rows = slice(start - part.start, stop - part.start)
-                if isinstance(part.features, Tensor):
-                    yield slice(start, stop), part.features[rows]
+                if isinstance(part.features, Column):
+                    yield slice(start, stop), part.features.rows(rows.start, rows.stop)
                 else:
                     yield slice(start, stop), sparse_slice(part.features, rows, self.num_features)
 
-    def in_edges(self, part: int) -> tuple[Tensor, Tensor]:
-        """Offsets [nodes of the part + 1] and source node ids, ascending within a target; views of the disk."""
+    def in_edges(self, part: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        """Offsets [rows + 1] of a part's rows start .. stop - 1 and source node ids, ascending within a target.
+
+        Both view the disk; sources of other rows must not be used.
+        """
         held = self._part(part)
-        return held.indptr, held.sources
+        return held.in_edges(start, held.stop - held.start if stop is None else stop)
+
+    def in_edges_of(self, part: int, rows: Integers) -> tuple[NDArray[np.int64], Integers, NDArray[Any]]:
+        """Where the sources of each of a part's rows begin, how many there are, and source node ids, on the disk."""
+        return self._part(part).in_edges_of(rows)
 
     def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency:
         """The edges to node_ids[r], in row r, from distinct sources by their place; None: from the node ids themselves.
@@ -190,7 +202,10 @@ class Store(Described):
     def with_in_edges(self, in_edges: Sequence[Adjacency]) -> "Store":
         """The same nodes with other edges, of the targets of each part held; the manifest's counts stay as they are."""
         parts = zip(self._held.items(), in_edges, strict=True)
-        held = {number: replace(part, indptr=edges.indptr, sources=edges.sources) for (number, part), edges in parts}
+        held = {
+            number: replace(part, indptr=Column(edges.indptr), sources=Column(edges.sources))
+            for (number, part), edges in parts
+        }
         return Store(self.directory, self.manifest, held)
 
     @cached_property
@@ -199,15 +214,16 @@ class Store(Described):
 
     @cached_property
     def _originals(self) -> OriginalIds:
-        return OriginalIds.open(self.directory, self.num_nodes)
+        return OriginalIds.open(self.directory, self.manifest)
 
-    def _dense_rows(self, ids: NDArray[np.int64], out: Tensor, column: Callable[[MappedPart], Tensor]) -> Tensor:
+    def _dense_rows(self, ids: NDArray[np.int64], out: Tensor, column: Callable[[MappedPart], Column]) -> Tensor:
         if len(self.parts) == 1:
-            return torch.index_select(column(self._part(0)), 0, torch.from_numpy(ids), out=out)
+            return torch.index_select(column(self._part(0)).at(ids), 0, torch.from_numpy(ids), out=out)
         if (ids[1:] < ids[:-1]).any():
             return dense_rows(ids, out, self._groups, column)
         for part, piece in self._ranges(ids):
-            torch.index_select(column(part), 0, torch.from_numpy(ids[piece] - part.start), out=out[piece])
+            rows = ids[piece] - part.start
+            torch.index_select(column(part).at(rows), 0, torch.from_numpy(rows), out=out[piece])
         return out
 
     def _part(self, number: int) -> MappedPart:
@@ -232,6 +248,6 @@ class Store(Described):
         return [Group(part, order[piece], ascending[piece] - part.start) for part, piece in self._ranges(ascending)]
 
 
-def _dense(part: MappedPart) -> Tensor:
-    assert isinstance(part.features, Tensor)
+def _dense(part: MappedPart) -> Column:
+    assert isinstance(part.features, Column)
     return part.features

@@ -14,17 +14,9 @@ from numpy.typing import NDArray
 from nfdist.errors import PartitionError
 from nfdist.files import written_aside
 from nfdist.store.arrow_files import integer_type, rows_of, write_columns
+from nfdist.store.gate import StoredFile, WholeFile, recorded
 from nfdist.store.graph import SPLIT_NAMES, TRAIN, SourceGraph
-from nfdist.store.manifest import (
-    FORMAT_VERSION,
-    IDS_FILE,
-    Manifest,
-    Part,
-    StoredFile,
-    part_directory,
-    part_file,
-    recorded,
-)
+from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, Manifest, Part, part_directory, part_file
 from nfdist.store.ranges import Integers, joined, offsets, pieces
 
 EDGES_AT_ONCE = 1 << 22
@@ -75,7 +67,7 @@ def write_partition(
     part_edges = np.bincount(assignment, weights=np.diff(indptr), minlength=num_parts)
     index_type = integer_type(max(graph.num_nodes, int(part_edges.max())))
     parts: list[Part] = []
-    files: dict[str, StoredFile] = {}
+    files: dict[str, StoredFile | WholeFile] = {}
     needed_bytes = _size_bytes(graph, len(sources), original_ids, index_type)
     with written_aside(Path(directory), needed_bytes, "partition", PartitionError) as aside:
 
@@ -161,7 +153,7 @@ def _manifest(
     original_ids: Any,
     index_type: Any,
     parts: list[Part],
-    files: dict[str, StoredFile],
+    files: dict[str, StoredFile | WholeFile],
     recipe: dict[str, Any],
     directed: bool,
 ) -> Manifest:

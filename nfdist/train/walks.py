@@ -54,10 +54,7 @@ class Walks:
         moved = here.copy()
         for number, part in enumerate(self._store.parts):
             inside = np.flatnonzero((here >= part.start) & (here < part.stop))
-            indptr, sources = (tensor.numpy() for tensor in self._store.in_edges(number))
-            rows = here[inside] - part.start
-            starts = indptr[rows].astype(np.int64)
-            degrees = indptr[rows + 1] - starts
+            starts, degrees, sources = self._store.in_edges_of(number, here[inside] - part.start)
             going = degrees > 0
             steps = (chances[inside] * degrees).astype(np.int64)
             moved[inside[going]] = sources[(starts + steps)[going]]

@@ -116,10 +116,19 @@ def test_stale_or_altered_states_are_refused(run: Path, tmp_path: Path, capsys: 
     )
     with (run / "states" / "hidden-1.npy").open("ab") as file:
         file.write(b"more")
-    assert re.search("states was altered.*nfdist evaluate .* makes them anew", mistake(capsys, *words))
+    assert re.search(r"hidden-1\.npy has .* instead of .*: nfdist evaluate .* makes them anew", mistake(capsys, *words))
     outcome(capsys, "evaluate", run, "--no-outputs")
     flip(run / "states" / "summary" / "summaries.safetensors", -1)
     assert "states was altered" in mistake(capsys, *words)
+    outcome(capsys, "evaluate", run, "--no-outputs")
+    for name in ("hidden-0.npy", "hidden-1.npy", "roots.npy"):
+        for place in (3, 700, -1):
+            flip(run / "states" / name, place)
+            assert re.search(
+                rf"states/{name} was altered .*nfdist evaluate .* makes them anew", mistake(capsys, *words)
+            )
+            flip(run / "states" / name, place)
+    assert outcome(capsys, *words)["nodes"] == 3
     shutil.rmtree(run / "states")
     assert "holds no states, which predictions need: nfdist evaluate" in mistake(capsys, *words)
     outcome(capsys, "evaluate", run, "--no-outputs", "--no-states")

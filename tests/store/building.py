@@ -40,7 +40,7 @@ def build_graph(
         features=table,
         labels=labels,
         split=generator.integers(0, 4, num_nodes).astype(np.int8),
-        task="multi-label" if questions else "single-label",
+        task="multi" if questions else "single",
         num_classes=questions or 4,
     )
 

@@ -99,7 +99,7 @@ def test_patterns_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     files = list((folder / "order-3").rglob("*.arrow"))
     assert len(files) == 2 * len(store.parts)
     sizes = {path.relative_to(folder / "order-3").as_posix(): path.stat().st_size for path in files}
-    assert described["file_bytes"] == sizes
+    assert {name: stored["size_bytes"] for name, stored in described["files"].items()} == sizes
 
 
 def damage_size(folder: Path) -> None:
@@ -112,6 +112,13 @@ def damage_content(folder: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
 
 
+def flip_a_bit(folder: Path) -> None:
+    path = folder / "part-00002" / "sources.arrow"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
 def damage_manifest(folder: Path) -> None:
     (folder / "manifest.json").write_text("{")
 
@@ -120,7 +127,7 @@ def lose_a_file(folder: Path) -> None:
     (folder / "part-00001" / "indptr.arrow").unlink()
 
 
-@pytest.mark.parametrize("damage", [damage_size, damage_content, damage_manifest, lose_a_file])
+@pytest.mark.parametrize("damage", [damage_size, damage_content, flip_a_bit, damage_manifest, lose_a_file])
 def test_what_cannot_be_read_is_built_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     graph = small_graph()
     write(tmp_path / "p", graph)
