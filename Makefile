@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-waiting paper paper-quick clean
+.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting paper paper-quick clean
 
 setup: .venv/ready
 
@@ -50,6 +50,9 @@ bench-train: .venv/ready
 
 bench-evaluate: .venv/ready
 	$(BIN)/python benchmarks/evaluate.py
+
+bench-verify: .venv/ready
+	$(BIN)/python benchmarks/verify.py
 
 bench-epoch: .venv/ready
 	$(BIN)/python benchmarks/paper/epoch.py

@@ -1,10 +1,16 @@
 """The settings of nfdist: one frozen dataclass a section, refused at construction when a value cannot work."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from nfdist.errors import ConfigError
+
+MOST = 10**9  # where nothing smaller follows from what a setting counts
+MOST_OF_A_MODEL = {"layers": 1_000, "channels": 1 << 16, "heads": 1 << 12, "random_features": 1 << 16}
+MOST_NOISE_DRAWS = 10_000
+MOST_ORDER = 20
+TEMPERATURES = (1e-4, 1e4)  # outside them float32 has no digits left
+MOST_SECONDS = 1e7
 
 BASELINES = ("mlp", "gcn", "sgc", "gat", "mixhop", "jknet", "dropedge", "idgl")
 
@@ -48,8 +54,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         _one_of("model.name", self.name, "nodeformer", *BASELINES)
-        for key in ("layers", "channels", "heads", "random_features"):
-            _at_least(f"model.{key}", getattr(self, key), 1)
+        for key, most in MOST_OF_A_MODEL.items():
+            _between(f"model.{key}", getattr(self, key), 1, most)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout must be at least 0 and below 1, got {self.dropout}")
         if not 0 <= self.edge_dropout < 1 or (self.edge_dropout > 0) != (self.name == "dropedge"):
@@ -63,7 +69,7 @@ class ModelConfig:
 
     def _check_learned_graph(self) -> None:
         for key in ("anchors", "refinements"):
-            _at_least(f"model.{key}", getattr(self, key), 0)
+            _between(f"model.{key}", getattr(self, key), 0)
         for key in ("graph_share", "similarity_threshold"):
             if not 0 <= getattr(self, key) <= 1:
                 raise ConfigError(f"model.{key} must be between 0 and 1, got {getattr(self, key)}")
@@ -92,17 +98,13 @@ class AttentionConfig:
 
     def __post_init__(self) -> None:
         _one_of("attention.kind", self.kind, "gumbel", "softmax")
-        if not self.temperature > 0:
-            raise ConfigError(f"attention.temperature must be positive, got {self.temperature}")
-        if not self.eval_temperature >= 0:
-            raise ConfigError(
-                f"attention.eval_temperature must be positive, or 0 for the training one, got {self.eval_temperature}"
-            )
+        _between("attention.temperature", self.temperature, *TEMPERATURES)
+        if self.eval_temperature != 0:  # 0 is the training one
+            _between("attention.eval_temperature", self.eval_temperature, *TEMPERATURES)
         _one_of("attention.eval_directions", self.eval_directions, "seed", "step")
-        _at_least("attention.noise_draws", self.noise_draws, 1)
+        _between("attention.noise_draws", self.noise_draws, 1, MOST_NOISE_DRAWS)
         _one_of("attention.scope", self.scope, "rank", "world")
-        if not self.epsilon >= 0:
-            raise ConfigError(f"attention.epsilon must be zero or positive, got {self.epsilon}")
+        _between("attention.epsilon", self.epsilon, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class RelationConfig:
     scope: str = "rank"
 
     def __post_init__(self) -> None:
-        _at_least("relation.order", self.order, 0)
+        _between("relation.order", self.order, 0, MOST_ORDER)
         _one_of("relation.gate", self.gate, "sigmoid", "identity", "none")
         _one_of("relation.scope", self.scope, "rank", "world")
 
@@ -155,16 +157,14 @@ class TrainConfig:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for key, least in (("epochs", 1), ("keep", 1), ("walk_length", 1)):
-            _at_least(f"train.{key}", getattr(self, key), least)
+        for key in ("epochs", "keep", "walk_length"):
+            _between(f"train.{key}", getattr(self, key), 1)
         for key in ("batch_nodes", "warmup_steps", "early_stop", "evaluate_every", "checkpoint_every"):
-            _at_least(f"train.{key}", getattr(self, key), 0)
+            _between(f"train.{key}", getattr(self, key), 0)
         for key in ("weight_decay", "edge_loss", "clip_norm"):
-            if not 0 <= getattr(self, key) < math.inf:
-                raise ConfigError(f"train.{key} must be zero or positive, got {getattr(self, key)}")
+            _between(f"train.{key}", getattr(self, key), 0)
         for key in ("learning_rate", "gamma"):
-            if not 0 < getattr(self, key) < math.inf:
-                raise ConfigError(f"train.{key} must be positive, got {getattr(self, key)}")
+            _between(f"train.{key}", getattr(self, key), 1e-30)
         _one_of("train.batch_from", self.batch_from, "all", "train")
         _one_of("train.sampling", self.sampling, "uniform", "local", "walks")
         _one_of("train.edge_loss_mean", self.edge_loss_mean, "edges", "nodes")
@@ -175,10 +175,16 @@ class TrainConfig:
                 f'train.schedule "milestones" and train.milestones go together, got "{self.schedule}" and '
                 f"{list(self.milestones)}"
             )
-        if list(self.milestones) != sorted(set(self.milestones)) or any(step < 1 for step in self.milestones):
-            raise ConfigError(f"train.milestones must be ascending steps of at least 1, got {list(self.milestones)}")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(seed < 0 for seed in self.seeds):
-            raise ConfigError(f"train.seeds must be distinct numbers of at least 0, got {list(self.seeds)}")
+        if list(self.milestones) != sorted(set(self.milestones)) or not all(
+            1 <= step <= MOST for step in self.milestones
+        ):
+            raise ConfigError(f"train.milestones must be ascending steps from 1 to {MOST}, got {list(self.milestones)}")
+        if (
+            not self.seeds
+            or len(set(self.seeds)) < len(self.seeds)
+            or not all(0 <= seed < 2**63 for seed in self.seeds)
+        ):
+            raise ConfigError(f"train.seeds must be distinct numbers from 0 to 2^63 - 1, got {list(self.seeds)}")
         if self.sampling == "walks":
             self._check_walks()
         if self.early_stop and not self.evaluate_every:
@@ -218,8 +224,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         _one_of("run.device", self.device, "auto", "cpu", "cuda")
-        if not 1 <= self.timeout_seconds < math.inf:
-            raise ConfigError(f"run.timeout_seconds must be at least 1 and finite, got {self.timeout_seconds}")
+        _between("run.timeout_seconds", self.timeout_seconds, 1, MOST_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -230,8 +235,7 @@ class ObserveConfig:
     port: int = 9400
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port < 65536:
-            raise ConfigError(f"observe.port must be 0 to 65535, got {self.port}")
+        _between("observe.port", self.port, 0, 65535)
 
 
 @dataclass(frozen=True)
@@ -291,6 +295,8 @@ def _one_of(name: str, value: Any, *choices: str) -> None:
         raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
+def _between(name: str, value: float, least: float, most: float = MOST) -> None:
+    if not value >= least:
         raise ConfigError(f"{name} must be at least {least}, got {value}")
+    if value > most:
+        raise ConfigError(f"{name} must be at most {most}, got {value}")

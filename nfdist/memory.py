@@ -1,5 +1,6 @@
-"""What this process holds in memory, as the system counts it."""
+"""What this process holds in memory, as the system counts it, and what the host has."""
 
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,11 @@ def private_bytes() -> int:
 def peak_resident_bytes() -> int:
     """The largest resident set so far, mapped pages included (getrusage would count the parent's before the start)."""
     return _status_bytes("VmHWM")
+
+
+def host_bytes() -> int:
+    """The memory of this host."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _status_bytes(field: str) -> int:

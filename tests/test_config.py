@@ -1,8 +1,10 @@
 """Settings that cannot work are refused where they are made, with the key and the value."""
 
+from dataclasses import fields
+
 import pytest
 
-from nfdist.config import AttentionConfig, Config, ModelConfig, RelationConfig, TrainConfig
+from nfdist.config import AttentionConfig, Config, ModelConfig, ObserveConfig, RelationConfig, RunConfig, TrainConfig
 from nfdist.errors import ConfigError
 
 
@@ -22,12 +24,12 @@ from nfdist.errors import ConfigError
         (ModelConfig, {"norm": "batch"}, "model.norm must be one of layer, none, got 'batch'"),
         (ModelConfig, {"activation": "relu"}, "model.activation must be one of elu, none, got 'relu'"),
         (AttentionConfig, {"kind": "linear"}, "attention.kind must be one of gumbel, softmax, got 'linear'"),
-        (AttentionConfig, {"temperature": 0.0}, "attention.temperature must be positive, got 0.0"),
-        (AttentionConfig, {"temperature": float("nan")}, "attention.temperature must be positive, got nan"),
-        (AttentionConfig, {"eval_temperature": -1.0}, "attention.eval_temperature must be positive"),
+        (AttentionConfig, {"temperature": 0.0}, "attention.temperature must be at least 0.0001, got 0.0"),
+        (AttentionConfig, {"temperature": float("nan")}, "attention.temperature must be at least 0.0001, got nan"),
+        (AttentionConfig, {"eval_temperature": -1.0}, "attention.eval_temperature must be at least 0.0001, got -1.0"),
         (AttentionConfig, {"eval_directions": "epoch"}, "attention.eval_directions must be one of seed, step"),
         (AttentionConfig, {"noise_draws": 0}, "attention.noise_draws must be at least 1, got 0"),
-        (AttentionConfig, {"epsilon": -1e-6}, "attention.epsilon must be zero or positive, got -1e-06"),
+        (AttentionConfig, {"epsilon": -1e-6}, "attention.epsilon must be at least 0, got -1e-06"),
         (TrainConfig, {"sampling": "walk"}, "train.sampling must be one of uniform, local, walks, got 'walk'"),
         (TrainConfig, {"walk_length": 0}, "train.walk_length must be at least 1, got 0"),
         (TrainConfig, {"sampling": "walks"}, 'train.sampling = "walks" takes walks of 3 nodes: set train.batch_nodes'),
@@ -37,6 +39,11 @@ from nfdist.errors import ConfigError
             'train.sampling = "walks" takes whatever nodes a walk meets: set train.batch_from=all',
         ),
         (RelationConfig, {"order": -1}, "relation.order must be at least 0, got -1"),
+        (RelationConfig, {"order": 1000}, "relation.order must be at most 20, got 1000"),
+        (ModelConfig, {"layers": 10**20}, "model.layers must be at most 1000, got 1"),
+        (AttentionConfig, {"temperature": float("inf")}, "attention.temperature must be at most 10000.0, got inf"),
+        (RunConfig, {"timeout_seconds": 1e20}, "run.timeout_seconds must be at most 10000000.0, got 1e+20"),
+        (TrainConfig, {"seeds": (2**63,)}, "train.seeds must be distinct numbers from 0 to 2^63 - 1"),
         (RelationConfig, {"gate": "tanh"}, "relation.gate must be one of sigmoid, identity, none, got 'tanh'"),
     ],
 )
@@ -79,3 +86,12 @@ def test_a_baseline_says_which_settings_it_needs(
 @pytest.mark.parametrize(("name", "order", "edge_loss"), [("mlp", 0, 0.0), ("mlp", 1, 0.0), ("idgl", 1, 0.3)])
 def test_a_baseline_takes_the_settings_it_needs(name: str, order: int, edge_loss: float) -> None:
     Config(model=ModelConfig(name=name), relation=RelationConfig(order=order), train=TrainConfig(edge_loss=edge_loss))
+
+
+@pytest.mark.parametrize("kind", [ModelConfig, AttentionConfig, RelationConfig, TrainConfig, RunConfig, ObserveConfig])
+@pytest.mark.parametrize("value", [10**20, -1, 1e300, float("inf"), float("nan")])
+def test_no_number_is_taken_however_large_or_odd(kind: type, value: float) -> None:
+    for setting in fields(kind):
+        if setting.type in (int, float):
+            with pytest.raises(ConfigError, match=rf"\.{setting.name} "):
+                kind(**{setting.name: value})

@@ -67,7 +67,7 @@ def test_file_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 def test_dumped_configuration_loads_as_itself(tmp_path: Path) -> None:
     config = Config(
-        model=ModelConfig(dropout=1e-7, residual=False), attention=AttentionConfig(temperature=1e22, epsilon=1e-6)
+        model=ModelConfig(dropout=1e-7, residual=False), attention=AttentionConfig(temperature=1e4, epsilon=1e-6)
     )
     path = tmp_path / "config.toml"
     path.write_text(dump(config), encoding="utf-8")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -48,7 +49,10 @@ class Checkpoint:
         if not path.is_dir():
             raise CheckpointError(f"{path} is not a directory: give a checkpoint, RUN_DIR/checkpoints/seed-S/step-N")
         parsed = _decoded(path / STATE_FILE)
-        checkpoint = Checkpoint(path, parsed["state"], parsed["files"])
+        state, files = parsed.get("state"), parsed.get("files")
+        if not isinstance(state, dict) or not isinstance(files, dict) or not all(map(_is_name, files)):
+            raise CheckpointError(f"{path / STATE_FILE} names no state and files: {CURE}")
+        checkpoint = Checkpoint(path, state, files)
         for name in checkpoint.files if verify else ():
             checkpoint._content(name)
         return checkpoint
@@ -57,7 +61,10 @@ class Checkpoint:
         """The tensors of one file, such as "weights", on the CPU."""
         if name not in self.files:
             raise CheckpointError(f"{self.path} holds no {name}, only {', '.join(self.files)}: use another checkpoint")
-        return safetensors.torch.load(self._content(name))
+        try:
+            return safetensors.torch.load(self._content(name))
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{_tensor_file(self.path, name)} holds no tensors ({error}): {CURE}") from None
 
     @property
     def size_bytes(self) -> int:
@@ -74,6 +81,11 @@ class Checkpoint:
 
 def _tensor_file(directory: Path, name: str) -> Path:
     return directory / f"{name}.safetensors"
+
+
+def _is_name(name: str) -> bool:
+    """Whether this can be the name of a file in the checkpoint's own folder."""
+    return name.isidentifier()
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -179,3 +179,22 @@ def test_a_checkpoint_is_never_written_over(saved: Path) -> None:
     with pytest.raises(CheckpointError, match="already exists"):
         Checkpoint.save(saved, {}, {})
     assert Checkpoint.open(saved).state == STATE
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors", b"\x08" + bytes(7) + b'{"a": 3}'])
+def test_checked_bytes_that_are_no_tensors_are_refused(tmp_path: Path, content: bytes) -> None:
+    Checkpoint.save(tmp_path / "c", {"weights": {}}, {})
+    (tmp_path / "c" / "weights.safetensors").write_bytes(content)
+    facts = {"size_bytes": len(content), "checksum": files.checksum_of(content)}
+    (tmp_path / "c" / "state.json").write_bytes(files.dump_checked(1, {"files": {"weights": facts}, "state": {}}))
+    with pytest.raises(CheckpointError, match=r"weights\.safetensors holds no tensors"):
+        Checkpoint.open(tmp_path / "c").tensors("weights")
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"files": [], "state": {}}, {"files": {}, "state": 1}, {"files": {"../x": {}}, "state": {}}]
+)
+def test_a_checked_state_of_other_form_is_refused(tmp_path: Path, content: dict[str, Any]) -> None:
+    Checkpoint.save(tmp_path / "c", {}, {})
+    (tmp_path / "c" / "state.json").write_bytes(files.dump_checked(1, content))
+    assert "names no state and files" in refusal(tmp_path / "c")
