@@ -29,6 +29,7 @@ PACKAGES = {
     "dgl": ("dgl", "METIS partitions and sparse products on the CPU"),
     "ogb": (None, "data sets by their OGB names"),  # never imported here: that would ask a server for news
     "pyarrow": ("pyarrow", "partitions and Parquet files"),
+    "xxhash": ("xxhash", "partitions"),
     "scikit-learn": ("sklearn", "ROC-AUC and the digits data set"),
     "safetensors": ("safetensors", "checkpoints"),
     "prometheus-client": ("prometheus_client", "metrics"),
