@@ -10,6 +10,7 @@ import pyarrow.parquet
 
 from nfdist.errors import PartitionError
 from nfdist.partition.sources import columns, dgl_files, features, named, npz, ogb_files, synthetic, tables
+from nfdist.partition.sources.archive import Archive
 from nfdist.partition.sources.checking import reading
 from nfdist.partition.sources.locate import Located, locate
 from nfdist.partition.sources.options import SourceOptions
@@ -56,14 +57,16 @@ def _measure(located: Located, options: SourceOptions) -> SourceCounts:
 
 
 def _measure_npz(path: Path) -> SourceCounts:
-    edges, dense, data = (npz.read_header(path, key) for key in ("edge_index", "feat", "feat_data"))
-    num_edges = edges[0][-1] if edges and edges[0] else 0
-    if dense is not None and len(dense[0]) == 2:
-        return SourceCounts(dense[0][0], num_edges, dense[0][1], None, _dtype_of(dense[1]))
-    if data is None or npz.read_header(path, "feat_shape") is None:
-        raise PartitionError(f"{path} has no features: add feat [nodes, columns], or the arrays feat_*")
-    with npz.open_arrays(path) as arrays:
-        num_nodes, width = map(int, arrays["feat_shape"])
+    with Archive.open(path) as arrays:
+        edges, dense, data = (
+            arrays.header(key) if key in arrays.names else None for key in ("edge_index", "feat", "feat_data")
+        )
+        num_edges = edges[0][-1] if edges and edges[0] else 0
+        if dense is not None and len(dense[0]) == 2:
+            return SourceCounts(dense[0][0], num_edges, dense[0][1], None, _dtype_of(dense[1]))
+        if data is None or not data[0] or "feat_shape" not in arrays.names:
+            raise PartitionError(f"{path} has no features: add feat [nodes, columns], or the arrays feat_*")
+        num_nodes, width = npz.read_shape(arrays)
     nonzeros = data[0][0] if features.keeps_sparse(data[0][0], (num_nodes, width)) else None
     return SourceCounts(num_nodes, num_edges, width, nonzeros, "float32")
 

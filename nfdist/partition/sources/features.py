@@ -8,6 +8,7 @@ import scipy.sparse
 from nfdist.errors import PartitionError
 
 SPARSE_DENSITY = 0.1  # below this share of nonzeros, rows stay sparse
+MOST_COLUMNS = 1 << 24  # the first layer has dozens of weights for each
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -17,8 +18,8 @@ def prepare(features: Any, name: str) -> Any:
         raise PartitionError(f"{name}: features must be a table [nodes, columns], got shape {np.shape(features)}")
     if features.dtype.kind not in "fiub":
         raise PartitionError(f"{name}: features must be numbers, got {features.dtype}")
-    if features.shape[1] == 0:
-        raise PartitionError(f"{name}: features have no columns: NodeFormer needs at least one")
+    if not 1 <= features.shape[1] <= MOST_COLUMNS:
+        raise PartitionError(f"{name}: features have {features.shape[1]:,} columns: give 1 to {MOST_COLUMNS:,} of them")
     if not scipy.sparse.issparse(features):
         return _as_float(features)
     rows = scipy.sparse.csr_array(features)
