@@ -127,7 +127,7 @@ def test_mistakes_are_one_line_exit_with_two_and_write_nothing(
     source, out = str(tmp_path / "graph.npz"), str(tmp_path / "out")
     for words, message in (
         (["partition", source, "--parts", "61", "--out", out], "between 1 and the 60 nodes of the graph, got 61"),
-        (["partition", source, "--parts", "0", "--out", out], "at least 1, got 0"),
+        (["partition", source, "--parts", "0", "--out", out], "at least 1 and at most 65,536, got 0"),
         (["partition", source, "--out", out], "needs --parts P"),
         (["partition", source, "--parts", "2"], "needs --out DIR"),
         (["partition", str(tmp_path / "none.npz"), "--parts", "2", "--out", out], "none.npz"),

@@ -1,7 +1,6 @@
 """Archive: the arrays of an .npz file, each refused before it is loaded if it cannot be what its header says."""
 
 import math
-import os
 import warnings
 import zipfile
 from collections import Counter
@@ -16,7 +15,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partition.sources.checking import check_expansion, reading
+from nfdist.reading import check_expansion, reading
 
 _KINDS = "biufU"  # booleans, integers, floats and text
 _BYTES_AT_ONCE = 1 << 24
@@ -53,7 +52,7 @@ class Archive:
         """An array, in this machine's order of bytes."""
         info = self._member(name)
         with reading(self.path):
-            size = os.path.getsize(self.path)
+            size = self.path.stat().st_size
             if info.compress_size > size or (info.compress_type == zipfile.ZIP_STORED and info.file_size > size):
                 raise ValueError(f"{name} is said to take {info.compress_size:,} bytes of {size:,}")
             check_expansion(self.path, info.file_size, info.compress_size)
@@ -68,7 +67,7 @@ class Archive:
 def read_npy(path: Path) -> NDArray[Any]:
     """The array of an .npy file."""
     with reading(path), path.open("rb") as stream:
-        return _read_array(stream, path.name, os.path.getsize(path))
+        return _read_array(stream, path.name, path.stat().st_size)
 
 
 def _read_array(stream: Any, name: str, num_bytes: int) -> NDArray[Any]:
@@ -79,7 +78,7 @@ def _read_array(stream: Any, name: str, num_bytes: int) -> NDArray[Any]:
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != num_bytes:
         raise ValueError(f"{name} of shape {list(shape)} and type {dtype} does not fit its {num_bytes:,} bytes")
     values = np.empty(math.prod(shape), dtype)
-    left = memoryview(values.view(np.uint8))
+    left = memoryview(values.view(np.uint8).data)
     while len(left):
         count = stream.readinto(left[:_BYTES_AT_ONCE])
         if not count:

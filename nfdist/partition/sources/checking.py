@@ -1,47 +1,19 @@
 """Everything a source can get wrong, each refused in one line that names the thing, its value and the next move."""
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
-from nfdist.errors import NfdistError, PartitionError
+from nfdist.errors import PartitionError
 
 _ROWS_AT_ONCE = 1 << 16
-_LARGE_BYTES, _LARGEST_EXPANSION = 1 << 30, 500
 _LEAST_CLASSES = 1000
-
-
-@contextmanager
-def reading(path: Path | str) -> Iterator[None]:
-    """Refuse a file that cannot be read, whatever its library raises: the block should call little else."""
-    try:
-        yield
-    except NfdistError:
-        raise
-    except FileNotFoundError as error:
-        raise PartitionError(f"{error.filename or path} does not exist: check the path, or make the file") from error
-    except MemoryError as error:
-        raise PartitionError(
-            f"{path} does not fit the memory of this machine: nfdist plan says what it needs"
-        ) from error
-    except Exception as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:300] or type(error).__name__
-        raise PartitionError(f"{path} cannot be read ({reason}): it is damaged or not what its name says") from error
-
-
-def check_expansion(path: Path | str, num_bytes: int, stored_bytes: int) -> None:
-    """Refuse what takes far more memory than it takes on disk, as a few megabytes of made zeros can."""
-    if num_bytes > max(_LARGE_BYTES, _LARGEST_EXPANSION * stored_bytes):
-        raise PartitionError(
-            f"{path} would take {num_bytes / 2**30:,.1f} GiB of memory, {num_bytes // max(stored_bytes, 1):,} times its "
-            "size on disk: it is damaged, or holds almost nothing but equal values, which sparse features would not"
-        )
 
 
 def check_not_empty(name: str, num_nodes: int) -> None:
@@ -87,11 +59,11 @@ def check_ids(name: str, original_ids: NDArray[Any]) -> None:
         raise PartitionError(f"{name}: node ids must be a list, got shape {list(original_ids.shape)}")
     if original_ids.dtype.kind not in "iuUO":
         raise PartitionError(f"{name}: node ids must be integers or text, got {original_ids.dtype}")
-    ordered = np.sort(original_ids)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    counted = pc.value_counts(pa.array(original_ids))
+    repeated = counted.field(0).filter(pc.greater(counted.field(1), 1)).sort()
     if len(repeated):
         raise PartitionError(
-            f"{name}: {len(np.unique(repeated))} node ids occur more than once, the first is {repeated[0]!s}: "
+            f"{name}: {len(repeated)} node ids occur more than once, the first is {repeated[0].as_py()!s:.100}: "
             "ids must be unique"
         )
 

@@ -11,9 +11,10 @@ import pyarrow.parquet
 from nfdist.errors import PartitionError
 from nfdist.partition.sources import columns, dgl_files, features, named, npz, ogb_files, synthetic, tables
 from nfdist.partition.sources.archive import Archive
-from nfdist.partition.sources.checking import reading
 from nfdist.partition.sources.locate import Located, locate
 from nfdist.partition.sources.options import SourceOptions
+from nfdist.partition.sources.table_files import Table, open_table
+from nfdist.reading import reading
 
 _BYTES_AT_ONCE = 1 << 24
 
@@ -72,7 +73,7 @@ def _measure_npz(path: Path) -> SourceCounts:
 
 
 def _measure_tables(folder: Path, options: SourceOptions) -> SourceCounts:
-    nodes, edges = tables.open_table(folder, "nodes"), tables.open_table(folder, "edges")
+    nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
     picked = tables.NodeColumns.pick(nodes, options).features
     kinds = [nodes.schema.field(name).type for name in picked]
     halves = all(pa.types.is_float16(kind.value_type if columns.is_list(kind) else kind) for kind in kinds)
@@ -80,7 +81,7 @@ def _measure_tables(folder: Path, options: SourceOptions) -> SourceCounts:
     return SourceCounts(_count_rows(nodes), _count_rows(edges), width, None, "float16" if halves else "float32")
 
 
-def _list_width(nodes: tables.Table, name: str) -> int:
+def _list_width(nodes: Table, name: str) -> int:
     """The length of the first row's list, for which one small batch is read."""
     kind = nodes.schema.field(name).type
     if pa.types.is_fixed_size_list(kind):
@@ -90,7 +91,7 @@ def _list_width(nodes: tables.Table, name: str) -> int:
         return len(batch.column(0)[0]) if batch is not None and batch.num_rows else 0
 
 
-def _count_rows(table: tables.Table) -> int:
+def _count_rows(table: Table) -> int:
     if not table.is_csv:
         total = 0
         for file in table.files:

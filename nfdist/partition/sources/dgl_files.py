@@ -18,10 +18,10 @@ from nfdist.partition.sources.checking import (
     check_integers,
     check_length,
     check_range,
-    reading,
 )
 from nfdist.partition.sources.options import SourceOptions
 from nfdist.partition.sources.raw import RawSource
+from nfdist.reading import reading
 
 _FEATURES, _LABELS = ("feat", "features"), ("label", "labels")
 _ORIGINAL = ("orig_id", "original_id", "original_ids")

@@ -18,8 +18,10 @@ def prepare(features: Any, name: str) -> Any:
         raise PartitionError(f"{name}: features must be a table [nodes, columns], got shape {np.shape(features)}")
     if features.dtype.kind not in "fiub":
         raise PartitionError(f"{name}: features must be numbers, got {features.dtype}")
-    if not 1 <= features.shape[1] <= MOST_COLUMNS:
-        raise PartitionError(f"{name}: features have {features.shape[1]:,} columns: give 1 to {MOST_COLUMNS:,} of them")
+    if features.shape[1] == 0:
+        raise PartitionError(f"{name}: features have no columns: NodeFormer needs at least one")
+    if features.shape[1] > MOST_COLUMNS:
+        raise PartitionError(f"{name}: features have {features.shape[1]:,} columns: give at most {MOST_COLUMNS:,}")
     if not scipy.sparse.issparse(features):
         return _as_float(features)
     rows = scipy.sparse.csr_array(features)

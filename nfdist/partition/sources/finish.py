@@ -27,7 +27,9 @@ def finish(raw: RawSource, options: SourceOptions) -> SourceGraph:
     checking.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
     checking.check_features(raw.name, rows, original_ids)
     if options.normalize_features == "row":
-        rows = features.normalize_rows(rows)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            rows = features.normalize_rows(rows)
+        checking.check_features(f"{raw.name} with normalized rows", rows, original_ids)
     labels, task, num_classes = _settle_labels(raw, original_ids, options.task)
     split = _settle_split(raw, labels, options)
     sources, targets = _settle_edges(raw, rows, options.knn)
@@ -104,7 +106,8 @@ def _settle_edges(raw: RawSource, rows: Any, neighbors: int) -> tuple[NDArray[An
 
 
 def _signed(ends: NDArray[Any]) -> NDArray[Any]:
-    return ends.astype(np.int64) if ends.dtype.kind == "u" else ends
+    # torch would compare a short number with the count of nodes in its own type.
+    return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
 
 
 def _nearest_neighbors(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:

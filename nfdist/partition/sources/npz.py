@@ -70,7 +70,7 @@ def _read_features(arrays: Archive) -> Any:
     if len(indptr) != num_rows + 1 or len(indices) != len(data):
         raise PartitionError(
             f"{arrays.path}: feat_shape {[num_rows, num_columns]}, {len(indptr)} feat_indptr, {len(indices)} "
-            f"feat_indices and {len(data)} feat_data do not fit: give an offset more than rows, and as many indices as data"
+            f"feat_indices and {len(data)} feat_data do not fit: give rows + 1 offsets, and an index for each value"
         )
     if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
         raise PartitionError(f"{arrays.path}: feat_indptr must ascend from 0 to the {len(indices)} feat_indices")

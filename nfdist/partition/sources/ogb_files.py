@@ -11,9 +11,10 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partition.sources.checking import check_edges, reading
+from nfdist.partition.sources.checking import check_edges
 from nfdist.partition.sources.ogb_door import ogb_reader
 from nfdist.partition.sources.raw import RawSource
+from nfdist.reading import reading
 from nfdist.store.graph import TEST, TRAIN, VALID
 
 _SCHEMES = {

@@ -65,4 +65,5 @@ def _rows_of(listed: NDArray[Any], num_nodes: int, index: int, what: str) -> NDA
     if listed.dtype == np.bool_:
         return np.flatnonzero(choices[index])
     checking.check_range(what, choices[index], num_nodes, "nodes")
-    return choices[index].astype(np.int64)
+    rows: NDArray[np.int64] = choices[index].astype(np.int64)
+    return rows
