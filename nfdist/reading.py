@@ -50,16 +50,13 @@ def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
         kinds = {name: schema.field(name).type for name in columns}
         needed = metadata.num_rows * sum(map(_width, kinds.values())) + _list_bytes(metadata, set(columns))
         check_expansion(file, needed, size)
-        texts = [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
-        if not texts or size > _SMALL_BYTES:
-            return opened.read(columns=columns)
+    texts = [name for name, kind in kinds.items() if _is_text(kind)] if size < _SMALL_BYTES else []
     with pyarrow.parquet.ParquetFile(file, read_dictionary=texts) as opened:
         table = opened.read(columns=columns)
-    for name in texts:
-        column = table[name]
-        if pa.types.is_dictionary(column.type):
+    for place, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
             check_expansion(file, sum(map(_decoded_bytes, column.chunks)), size)
-            table = table.set_column(table.schema.get_field_index(name), name, column.cast(kinds[name]))
+            table = table.set_column(place, table.field(place).name, column.cast(column.type.value_type))
     return table
 
 
@@ -69,6 +66,10 @@ def _check_distinct(file: Path, names: Sequence[str], wanted: set[str]) -> None:
         if name in wanted and name in seen:
             raise PartitionError(f"{file} has two columns called {name!r}: rename one of them")
         seen.add(name)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _width(kind: Any) -> int:

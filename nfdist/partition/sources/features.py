@@ -50,7 +50,8 @@ def normalize_rows(features: Any) -> Any:
 
 
 def _inverse(sums: Any) -> Any:
-    return np.divide(1, sums, out=np.ones_like(sums), where=sums > 0)
+    # A sum that overflows would make its row zeros; NaN is refused.
+    return np.divide(1, np.where(np.isinf(sums), np.nan, sums), out=np.ones_like(sums), where=sums > 0)
 
 
 def _as_float(features: Any) -> Any:
