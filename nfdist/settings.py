@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import json
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -25,6 +26,8 @@ _WORDS = {
     int: ("an integer", "integers"),
     float: ("a number", "numbers"),
 }
+_INTEGERS = range(-(1 << 63), 1 << 63)  # TOML's; Python's have no end, and beyond 4,300 digits no decimal notation
+_SHOWN_CHARACTERS = 100
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -52,7 +55,7 @@ def parse(tables: str | Mapping[str, Any], overrides: Sequence[str] = (), source
         if section not in hints:
             _refuse_section(section, hints)
         if not isinstance(table, Mapping):
-            raise ConfigError(f"{section} must be a section of settings, [{section}] in TOML, got {_show(table)}")
+            raise ConfigError(f"{section} must be a section of settings, [{section}] in TOML, got {show(table)}")
         merged.setdefault(section, {}).update(table)
     return Config(**{section: _build(section, hints[section], table) for section, table in merged.items()})
 
@@ -96,27 +99,42 @@ def _build(section: str, kind: type, table: Mapping[str, Any]) -> Any:
     for key in table:
         if key not in hints:
             _refuse_key(section, key, hints)
-    return kind(**{key: _convert(f"{section}.{key}", value, hints[key]) for key, value in table.items()})
+    return kind(**{key: convert(f"{section}.{key}", value, hints[key]) for key, value in table.items()})
 
 
-def _convert(name: str, value: Any, wanted: Any) -> Any:
-    """The value as the type wanted: exact, since True is an int to Python, but an integer may stand for a number."""
+def convert(name: str, value: Any, wanted: Any) -> Any:
+    """The value as the type wanted: exact, since True is an int to Python, but an integer may stand for a number.
+
+    A setting that may be left out is declared as `str | None`; given, it is a string.
+    """
+    if isinstance(wanted, types.UnionType):
+        wanted = next(kind for kind in get_args(wanted) if kind is not types.NoneType)
     if get_origin(wanted) in (list, tuple):
         item = get_args(wanted)[0]
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{name} must be a list of {_WORDS[item][1]}, got {_show(value)}")
-        return get_origin(wanted)(_convert(f"{name}[{index}]", entry, item) for index, entry in enumerate(value))
+            raise ConfigError(f"{name} must be a list of {_WORDS[item][1]}, got {show(value)}")
+        return get_origin(wanted)(convert(f"{name}[{index}]", entry, item) for index, entry in enumerate(value))
     if wanted not in _WORDS:
         raise TypeError(f"{name} is declared as {wanted}, which no TOML value becomes: extend nfdist.settings")
     try:
         if wanted is float and type(value) is int:
             return float(value)
+        if wanted is int and type(value) is int and value not in _INTEGERS:
+            raise OverflowError("integers have at most 64 bits")
         if type(value) is wanted:
             # Undecodable bytes of a command line arrive as lone surrogates, which no TOML file can hold.
             return value if wanted is not str else value.encode().decode()
     except (OverflowError, UnicodeEncodeError) as error:
-        raise ConfigError(f"{name} cannot be {value!r:.80}: {error}") from error
-    raise ConfigError(f"{name} must be {_WORDS[wanted][0]}, got {_show(value)}")
+        raise ConfigError(f"{name} cannot be {show(value)}: {error}") from error
+    raise ConfigError(f"{name} must be {_WORDS[wanted][0]}, got {show(value)}")
+
+
+def convert_fields(settings: Any) -> None:
+    """Give every field of a frozen dataclass the type that it declares, or refuse its value; for its __post_init__."""
+    for name, wanted in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if not dataclasses.is_dataclass(value) and not (value is None and isinstance(wanted, types.UnionType)):
+            object.__setattr__(settings, name, convert(name, value, wanted))
 
 
 def _refuse_section(section: str, sections: Mapping[str, type]) -> NoReturn:
@@ -137,12 +155,17 @@ def _nearest(name: str, names: Mapping[str, Any]) -> str:
     return difflib.get_close_matches(name, list(names), n=1, cutoff=0.0)[0]
 
 
-def _show(value: Any) -> str:
-    """A refused value, written as its user did where that can be told."""
-    try:
-        return _emit(value)
-    except TypeError:  # a date or a table, which no setting is
-        return repr(value)
+def show(value: Any) -> str:
+    """A refused value, written as its user did where that can be told, and cut where it is long."""
+    text = "a value of thousands of digits"
+    for notation in (_emit, ascii):  # the second for dates and tables, which no setting is, and for undecodable bytes
+        try:
+            text = notation(value)
+            text.encode()
+            break
+        except (TypeError, ValueError, RecursionError):
+            continue
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _emit(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from nfdist.evaluate.predict import Predictor
 from nfdist.evaluate.states import States
 from nfdist.model.task import Task
 from nfdist.store.store import Store
+
+_INPUTS = ("states", "checkpoints", "config.toml", "metrics.jsonl", "result.json")  # of a run
+_ASIDE_CHARACTERS = 60  # what a name gains while its file is written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +39,10 @@ def run(options: argparse.Namespace) -> int:
     if options.top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {options.top_k}")
     started = time.perf_counter()
+    out = Path(options.out)
     trained = load_model(options.run_dir, options.checkpoint)
     trained.nodeformer("nfdist predict")
+    _check_out(out, Path(options.nodes), Path(options.run_dir), options.partition or trained.config.data.partition)
     store = Store.open(options.partition or trained.config.data.partition)
     trained.check_graph(store)
     predictor = Predictor(trained, States.open(Path(options.run_dir), trained), store)
@@ -45,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     logits = predictor.logits(newcomers)
     predicted = time.perf_counter()
     columns = answers(Task(store.task, store.num_classes), logits, options.top_k)
-    write_table(Path(options.out), {"id": newcomers.ids, **columns})
+    write_table(out, {"id": newcomers.ids, **columns})
     outcome: dict[str, Any] = {
         "nodes": len(newcomers),
         "known_nodes": int((newcomers.node_ids >= 0).sum()),
@@ -61,3 +67,23 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(outcome))
     return 0
+
+
+def _check_out(out: Path, nodes: Path, run_dir: Path, partition: str) -> None:
+    """Refuse, before the work, a file that could not be written or that predictions are made from."""
+    try:
+        if out.is_dir() or not out.name:
+            raise ConfigError(f"--out {out} cannot be written, it is a directory: name a file in it")
+        place = out.resolve()
+        for kept in (nodes, Path(partition), *(run_dir / name for name in _INPUTS)):
+            if place.is_relative_to(kept.resolve()) or (out.exists() and kept.exists() and out.samefile(kept)):
+                raise ConfigError(
+                    f"--out {out} would replace {kept}, which predictions are made from: name another file"
+                )
+        tempfile.TemporaryFile(dir=out.parent).close()
+        out.with_name(out.name + "." * _ASIDE_CHARACTERS).exists()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"--out {str(out)!r} cannot be written ({reason}): name a file in a folder that is there"
+        ) from None

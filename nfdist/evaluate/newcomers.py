@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.errors import ConfigError, PartitionError
+from nfdist.reading import read_parquet, reading
 from nfdist.store.store import Store
 
 ID, FEATURES, NEIGHBORS = "id", "features", "neighbors"
@@ -34,15 +34,14 @@ class Newcomers:
     @staticmethod
     def read(path: Path, store: Store) -> "Newcomers":
         """The rows of a Parquet file: id, features (a list, or a column each) and optionally neighbors."""
-        table = _read_table(path)
-        ids = _column(table, ID, path)
-        if ids.null_count:
-            raise ConfigError(f"{path} has {ids.null_count} rows without an id: give every node one")
-        features = _features(table, store.num_features, ids, path)
-        options = store.manifest.recipe.get("options", {})
-        if options.get("normalize_features") == "row":  # as the graph's own were
-            features /= np.maximum(np.abs(features).sum(1, keepdims=True), np.finfo(np.float32).tiny)
-        indptr, neighbors = _neighbors(table, store, path)
+        with reading(path, ConfigError):  # whatever Arrow cannot read or convert
+            table = read_parquet(path)
+            ids = _ids(table, path)
+            features = _features(table, store.num_features, ids, path)
+            options = store.manifest.recipe.get("options", {})
+            if options.get("normalize_features") == "row":  # as the graph's own were
+                _normalize(features, ids, path)
+            indptr, neighbors = _neighbors(table, store, path)
         return Newcomers(ids, torch.from_numpy(features), indptr, neighbors, _known(store, ids))
 
     def rows(self, rows: slice) -> "Newcomers":
@@ -55,19 +54,43 @@ class Newcomers:
         return len(self.ids)
 
 
-def _read_table(path: Path) -> Any:
-    try:
-        return pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise ConfigError(f"{path} cannot be read as Parquet ({reason}): give a file of new nodes") from None
+def _ids(table: Any, path: Path) -> Any:
+    """What the user calls the nodes: integers or text, each once."""
+    ids = _column(table, ID, path)
+    if not (pa.types.is_integer(ids.type) or _is_text(ids.type)):
+        raise ConfigError(f"column {ID} of {path} must be integers or text, got {ids.type}: give every node a name")
+    if ids.null_count:
+        raise ConfigError(f"{path} has {ids.null_count} rows without an id: give every node one")
+    if len(ids) == 0:
+        raise ConfigError(f"{path} has no rows: there is nothing to predict")
+    counted = pc.value_counts(ids)
+    repeated = counted.field(0).filter(pc.greater(counted.field(1), 1))
+    if len(repeated):
+        raise ConfigError(
+            f"{path} has {len(repeated)} ids more than once, the first is {_show(repeated, 0)}: name each node once"
+        )
+    if ids.type != pa.uint64():
+        return ids
+    if pc.max(ids).as_py() >= 1 << 63:
+        raise ConfigError(f"id {pc.max(ids).as_py()} of {path} does not fit 64 bits with a sign: use text")
+    return ids.cast(pa.int64())
+
+
+def _normalize(features: NDArray[np.float32], ids: Any, path: Path) -> None:
+    with np.errstate(over="ignore"):
+        sums = np.abs(features).sum(1, keepdims=True)
+    for row in np.flatnonzero(~np.isfinite(sums))[:1]:
+        raise ConfigError(f"features of node {_show(ids, row)} in {path} are too large to be normalized: repair them")
+    features /= np.maximum(sums, np.finfo(np.float32).tiny)
 
 
 def _column(table: Any, name: str, path: Path) -> Any:
     if name not in table.column_names:
         raise ConfigError(f"{path} has no column {name}, only {', '.join(table.column_names) or 'none'}: add it")
-    column = table.column(name).combine_chunks()
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type) or str(column.type) == "string_view":
+        column = column.cast(getattr(column.type, "value_type", pa.large_string()))
+    return column.combine_chunks()
 
 
 def _features(table: Any, num_features: int, ids: Any, path: Path) -> NDArray[np.float32]:
@@ -77,15 +100,20 @@ def _features(table: Any, num_features: int, ids: Any, path: Path) -> NDArray[np
             raise ConfigError(f"column {FEATURES} of {path} must be lists of numbers, got {column.type}")
         widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(widths != num_features)[:1]:
-            raise _wrong_width(path, f"node {ids[row].as_py()!r} has {widths[row]}", num_features)
-        rows = _floats(column.flatten()).reshape(len(column), num_features)
+            raise _wrong_width(path, f"node {_show(ids, row)} has {widths[row]}", num_features)
+        given = _numbers(column.flatten()).reshape(len(column), num_features)
+        names = [f"column {FEATURES}, entry {place + 1}" for place in range(num_features)]
     else:
         others = [field.name for field in table.schema if _is_number(field.type) and field.name not in (ID, NEIGHBORS)]
         if len(others) != num_features:
             raise _wrong_width(path, f"besides {ID} it has {len(others)} columns of numbers", num_features)
-        rows = np.stack([_floats(_column(table, name, path)) for name in others], 1)
-    for row in np.flatnonzero(~np.isfinite(rows).all(1))[:1]:
-        raise ConfigError(f"features of node {ids[row].as_py()!r} in {path} are missing, NaN or infinite: repair them")
+        given = np.stack([_numbers(_column(table, name, path)) for name in others], 1)
+        names = [f"column {name!r}" for name in others]
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+        rows = given.astype(np.float32)
+    for row, place in np.argwhere(~np.isfinite(rows))[:1]:
+        value = "missing or NaN" if np.isnan(given[row, place]) else f"{given[row, place]}, too large or infinite"
+        raise ConfigError(f"features of node {_show(ids, row)} in {path}: {names[place]} is {value}: repair it")
     return rows
 
 
@@ -103,6 +131,10 @@ def _neighbors(table: Any, store: Store, path: Path) -> tuple[NDArray[np.int64],
         raise ConfigError(f"column {NEIGHBORS} of {path} must be lists of original ids, got {column.type}")
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     names = column.flatten()
+    if pa.types.is_dictionary(names.type):
+        names = names.dictionary_decode()
+    if not (pa.types.is_integer(names.type) or _is_text(names.type) or pa.types.is_null(names.type)):
+        raise ConfigError(f"column {NEIGHBORS} of {path} must be lists of original ids, got {column.type}")
     if len(names) == 0:
         return indptr, indptr[:0]
     if names.null_count:
@@ -124,16 +156,19 @@ def distinct(
 
 def _known(store: Store, ids: Any) -> NDArray[np.int64]:
     """The node id of each original id, -1 for what is no node of the graph."""
-    text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
     number = pa.types.is_integer(ids.type) and ids.type != pa.uint64()
-    if not (number if store.manifest.id_type == "int64" else text):
+    if not (number if store.manifest.id_type == "int64" else _is_text(ids.type)):
         return np.full(len(ids), -1)
     return store.known_node_ids(ids)
 
 
-def _floats(column: Any) -> NDArray[np.float32]:
-    """Numbers, NaN for what is missing."""
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float32)
+def _numbers(column: Any) -> NDArray[np.float64]:
+    """Numbers, NaN for what is missing; whole numbers beyond 2^53 are rounded, as float32 does anyway."""
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _show(ids: Any, row: Any) -> str:
+    return f"{ids[int(row)].as_py()!r:.100}"
 
 
 def _is_list(kind: Any) -> bool:
@@ -142,3 +177,7 @@ def _is_list(kind: Any) -> bool:
 
 def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -41,7 +41,7 @@ def read_assignment(path: Path, graph: SourceGraph, num_parts: int) -> NDArray[n
         parts = np.loadtxt(path, dtype=np.int64, ndmin=1)
     except OSError as error:
         raise PartitionError(f"assignment {path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise PartitionError(f"assignment {path} must hold one part number a line: {error}") from None
     if parts.shape != (graph.num_nodes,):
         raise PartitionError(f"assignment {path} has {parts.size:,} numbers, the graph has {graph.num_nodes:,} nodes")

@@ -1,5 +1,6 @@
 """From a source to a partition on disk: read, order the edges by target, divide, write."""
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,16 +13,18 @@ import torch
 
 from nfdist import log
 from nfdist.errors import PartitionError
-from nfdist.files import existing_ancestor
 from nfdist.memory import peak_resident_bytes
 from nfdist.partition.assign import assign, read_assignment
+from nfdist.partition.planning import plan
 from nfdist.partition.recipe import Recipe
-from nfdist.partition.sources import load
-from nfdist.partition.sources.locate import locate
+from nfdist.partition.sources import counts, load
+from nfdist.partition.sources.locate import Located, locate
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
 from nfdist.store.writing import write_partition
+
+_ASIDE_CHARACTERS = 60  # what a name gains while its directory is written
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,11 @@ class Outcome:
 def partition(recipe: Recipe) -> Outcome:
     """Write the partition that a recipe describes; the directory must not exist yet."""
     out = Path(recipe.out)
-    if out.exists():
-        raise PartitionError(f"{out} exists: choose another --out or remove it first")
-    locate(recipe.source)  # a source that is not there should not look like one that was begun
-    if recipe.assignment and not Path(recipe.assignment).is_file():
-        raise PartitionError(f"assignment {recipe.assignment} is not a file: give one part number a line")
-    try:
-        tempfile.TemporaryFile(dir=existing_ancestor(out)).close()
-    except OSError as error:
-        raise PartitionError(f"{existing_ancestor(out)} cannot be written: {error.strerror or error}") from None
+    located = locate(recipe.source)  # a source that is not there should not look like one that was begun
+    _check_out(out, located)
+    _check_memory(recipe, located)
+    if recipe.assignment and not _is_file(recipe.assignment):
+        raise PartitionError(f"assignment {recipe.assignment:.200} is not a file: give one part number a line")
     seconds: dict[str, float] = {}
     with log.progress(4, f"partition {recipe.source}") as progress:
 
@@ -77,6 +76,41 @@ def partition(recipe: Recipe) -> Outcome:
                 out, graph, indptr, sources, assignment, recipe.parts, recipe.as_dict(), recipe.directed
             )
     return Outcome(manifest, seconds)
+
+
+def _check_out(out: Path, located: Located) -> None:
+    """Refuse a directory that could not be written in the end, or would become a part of its own source."""
+    try:
+        if os.path.lexists(out) or out.name in ("", ".."):
+            raise PartitionError(f"{out} exists: choose another --out or remove it first")
+        nearest = next(folder for folder in out.absolute().parents if os.path.lexists(folder))
+        if not nearest.is_dir():
+            raise PartitionError(f"{out} cannot be made, {nearest} is not a folder: choose another --out")
+        tempfile.TemporaryFile(dir=nearest).close()
+        out.with_name(out.name + _ASIDE_CHARACTERS * ".").exists()
+    except OSError as error:
+        raise PartitionError(f"{out} cannot be written: {error.strerror or error}: choose another --out") from None
+    if located.kind in ("tables", "ogb") and located.path and out.resolve().is_relative_to(located.path.resolve()):
+        raise PartitionError(f"{out} is inside its own source {located.path}: choose an --out elsewhere")
+
+
+def _check_memory(recipe: Recipe, located: Located) -> None:
+    """Refuse a made graph that this machine cannot hold; files are limited by their own size."""
+    if located.kind == "synthetic":
+        needed = plan(recipe, counts(recipe.source, recipe.options)).peak_bytes
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            raise PartitionError(
+                f"{recipe.source} at scale {recipe.options.scale:g} needs about {needed / 2**30:,.0f} GiB, and this "
+                f"machine has {memory / 2**30:.1f}: choose a smaller --scale"
+            )
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # a name too long for one
+        return False
 
 
 def order_edges(graph: SourceGraph, directed: bool) -> Adjacency:

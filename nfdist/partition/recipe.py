@@ -10,8 +10,9 @@ from typing import Any
 from nfdist.errors import ConfigError
 from nfdist.partition.assign import METHODS
 from nfdist.partition.sources import SourceOptions
-from nfdist.settings import read_toml
+from nfdist.settings import convert_fields, read_toml, show
 
+MOST_PARTS = 1 << 16  # each is a folder of files
 SOURCE_KEYS = tuple(field.name for field in dataclasses.fields(SourceOptions))
 
 
@@ -28,8 +29,15 @@ class Recipe:
     options: SourceOptions = dataclasses.field(default_factory=SourceOptions)
 
     def __post_init__(self) -> None:
-        if type(self.parts) is not int or self.parts < 1:
-            raise ConfigError(f"parts must be a whole number of at least 1, got {self.parts!r}")
+        convert_fields(self)
+        if not 1 <= self.parts <= MOST_PARTS:
+            raise ConfigError(f"parts must be at least 1 and at most {MOST_PARTS:,}, got {self.parts}")
+        for name, what in (("source", "a dataset or a path"), ("out", "the directory to make")):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} is empty: name {what}")
+        for name in ("source", "out", "assignment"):
+            if "\0" in getattr(self, name):
+                raise ConfigError(f"{name} must be a path, got {getattr(self, name)!r}, which holds a zero byte")
         if self.method not in METHODS:
             raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if (self.method == "file") != bool(self.assignment):
@@ -47,14 +55,13 @@ class Recipe:
         known = (*(field.name for field in dataclasses.fields(Recipe) if field.name != "options"), *SOURCE_KEYS)
         for key in merged:
             if key not in known:
-                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                raise ConfigError(f"recipe {source} has an unknown key {key}: did you mean {nearest}?")
+                nearest = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.0)[0]
+                spelled = key if key.isidentifier() and len(key) < 100 else show(key)
+                raise ConfigError(f"recipe {source} has an unknown key {spelled}: did you mean {nearest}?")
         for key, flag in (("parts", "--parts P"), ("out", "--out DIR")):
             if key not in merged:
                 raise ConfigError(f"partitioning {source} needs {flag}")
         options = {key: merged.pop(key) for key in SOURCE_KEYS if key in merged}
-        if "feature_columns" in options:
-            options["feature_columns"] = tuple(options["feature_columns"])
         return Recipe(**merged, options=SourceOptions(**options))
 
     def as_dict(self) -> dict[str, Any]:

@@ -23,8 +23,11 @@ def metis(graph: Adjacency, num_parts: int, node_weights: NDArray[np.int64]) -> 
     arrays = (graph.indptr.long(), graph.sources.long(), torch.empty(0, dtype=torch.long))
     index = dgl().graph(("csc", arrays), num_nodes=graph.num_nodes)._graph
     weights = backend.to_dgl_nd(torch.from_numpy(np.ascontiguousarray(node_weights)).flatten())
-    with _quiet():
-        found = library._CAPI_DGLMetisPartition_Hetero(index, num_parts, weights, "k-way", True)
+    try:
+        with _quiet():
+            found = library._CAPI_DGLMetisPartition_Hetero(index, num_parts, weights, "k-way", True)
+    except dgl().DGLError as error:
+        raise PartitionError(f"METIS failed ({str(error).splitlines()[0]}): try --method random") from error
     assignment = dgl().utils.toindex(found).tousertensor().numpy()
     if len(assignment) != graph.num_nodes:
         raise PartitionError(

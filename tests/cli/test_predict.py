@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nfdist.cli.main import main
+from nfdist.evaluate.newcomers import Newcomers
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from tests.cli.runs import copied, mistake, outcome, train_run
@@ -35,10 +36,15 @@ def run(evaluated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def new_nodes(path: Path, **columns: Any) -> Path:
     """Three new nodes, with other columns if given; None leaves a column away."""
-    usual = {"id": ["a", "b", "b"], "features": [[0.5] * FEATURES] * 3, "neighbors": [[3, 4], None, [4, 4, 200]]}
+    usual = {"id": ["a", "b", "c"], "features": [[0.5] * FEATURES] * 3, "neighbors": [[3, 4], None, [4, 4, 200]]}
     table = {name: values for name, values in {**usual, **columns}.items() if values is not None}
     pq.write_table(pa.table(table), path)
     return path
+
+
+def columns_of(rows: list[list[float]]) -> dict[str, Any]:
+    """Features as a column each."""
+    return {f"x{number}": [row[number] for row in rows] for number in range(FEATURES)}
 
 
 def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(
@@ -75,7 +81,7 @@ def test_features_may_be_a_column_each(run: Path, tmp_path: Path, capsys: pytest
         outcome(capsys, "predict", run, file, "--out", tmp_path / "out.parquet", "--top-k", 2)
         tables.append(pq.read_table(tmp_path / "out.parquet"))
     assert tables[0] == tables[1]
-    assert tables[0].column("id").to_pylist() == ["a", "b", "b"]
+    assert tables[0].column("id").to_pylist() == ["a", "b", "c"]
     assert tables[0].column_names == ["id", "label", "probability", "top_labels", "top_probabilities"]
     assert {len(row) for row in tables[0].column("top_labels").to_pylist()} == {2}
 
@@ -83,6 +89,7 @@ def test_features_may_be_a_column_each(run: Path, tmp_path: Path, capsys: pytest
 def test_bad_input_is_one_line_and_writes_nothing(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    huge = [[0.5] * FEATURES, [0.5] * 2 + [1e300] + [0.5] * 97, [0.5] * FEATURES]
     short, broken = [[0.5] * FEATURES, [0.5] * 99, [0.5] * FEATURES], [[0.5] * 99 + [float("nan")]] * 3
     for columns, pattern in (
         ({"neighbors": [[3], [4, 9999], []]}, "no node is called 9999 in .*: name nodes of the graph only"),
@@ -90,22 +97,87 @@ def test_bad_input_is_one_line_and_writes_nothing(
         ({"neighbors": [3, 4, 5]}, "neighbors of .* must be lists of original ids, got int64"),
         ({"neighbors": [[3, None], [], []]}, "1 empty entries"),
         ({"features": short}, "must have 100 features a node, as the graph has, node 'b' has 99"),
-        ({"features": broken}, "features of node 'a' in .* are missing, NaN or infinite"),
+        ({"features": broken}, "features of node 'a' in .*: column features, entry 100 is missing or NaN: repair it"),
+        ({"features": huge}, "features of node 'b' in .*: column features, entry 3 is 1e[+]300, too large or infinite"),
+        ({"features": None, **columns_of(huge)}, "features of node 'b' in .*: column 'x2' is 1e[+]300, too large"),
+        ({"features": [[{"a": 1}]] * 3}, "features of .* must be lists of numbers, got list<"),
         ({"features": ["x", "y", "z"]}, "features of .* must be lists of numbers, got string"),
         ({"features": None}, "besides id it has 0 columns of numbers"),
         ({"id": None}, "has no column id, only features, neighbors"),
         ({"id": ["a", None, "c"]}, "1 rows without an id"),
+        ({"id": ["a", "b", "b"]}, "1 ids more than once, the first is 'b': name each node once"),
+        ({"id": [1, 2, 1]}, "1 ids more than once, the first is 1"),
+        (
+            {"id": pa.array([1, 2, 3], pa.timestamp("s"))},
+            r"column id of .* must be integers or text, got timestamp",
+        ),
+        ({"id": [1.0, 2.0, 3.0]}, "must be integers or text, got double"),
+        ({"id": [[1], [2], [3]]}, "must be integers or text, got list<"),
+        ({"id": pa.array([1, 2, 2**63], pa.uint64())}, "id 9223372036854775808 of .* does not fit"),
+        ({"neighbors": [[{"a": 3}], [], []]}, "neighbors of .* must be lists of original ids, got list<"),
+        ({"neighbors": pa.array([[3], [], []], pa.list_(pa.timestamp("s")))}, "must be lists of original ids"),
     ):
         file = new_nodes(tmp_path / "new.parquet", **columns)
         assert re.search(pattern, mistake(capsys, "predict", run, file, "--out", tmp_path / "out.parquet")), columns
     (tmp_path / "text.parquet").write_text("id\n1\n")
-    for name, pattern in (("text.parquet", "cannot be read as Parquet"), ("nowhere.parquet", "cannot be read")):
+    for name, pattern in (("text.parquet", "cannot be read"), ("nowhere.parquet", "does not exist")):
         text = mistake(capsys, "predict", run, tmp_path / name, "--out", tmp_path / "out.parquet")
         assert re.search(pattern, text)
     file = new_nodes(tmp_path / "new.parquet")
     assert "--top-k" in mistake(capsys, "predict", run, file, "--out", tmp_path / "out.parquet", "--top-k", 0)
-    assert "cannot be written" in mistake(capsys, "predict", run, file, "--out", tmp_path / "none" / "out.parquet")
+    (tmp_path / "empty.parquet").write_bytes(file.read_bytes())
+    pq.write_table(pq.read_table(file).slice(0, 0), tmp_path / "empty.parquet")
+    text = mistake(capsys, "predict", run, tmp_path / "empty.parquet", "--out", tmp_path / "out.parquet")
+    assert "has no rows: there is nothing to predict" in text
     assert not list(tmp_path.glob("*out.parquet*"))
+
+
+def test_an_output_that_cannot_be_or_is_an_input_is_refused_before_the_work(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any) -> None:
+        raise AssertionError("the nodes are read before the output is checked")
+
+    monkeypatch.setattr(Newcomers, "read", work)
+    file = new_nodes(tmp_path / "new.parquet")
+    before = file.read_bytes()
+    (tmp_path / "link.parquet").symlink_to(file)
+    (tmp_path / "twin.parquet").hardlink_to(file)
+    (tmp_path / "folder").mkdir()
+    graph = Path(Run.open(run).config.data.partition)
+    for out, message in (
+        (file, "would replace"),
+        (tmp_path / "folder" / ".." / "new.parquet", "would replace"),
+        (tmp_path / "link.parquet", "would replace"),
+        (tmp_path / "twin.parquet", "would replace"),
+        (graph / "part-00000" / "nodes.arrow", "would replace"),
+        (run / "config.toml", "would replace"),
+        (run / "states" / "new.parquet", "would replace"),
+        (tmp_path / "folder", "it is a directory"),
+        (tmp_path / "none" / "out.parquet", "No such file or directory"),
+        (Path(__file__) / "out.parquet", "Not a directory"),
+        (tmp_path / ("x" * 250), "File name too long"),
+    ):
+        assert message in mistake(capsys, "predict", run, file, "--out", out)
+    assert file.read_bytes() == before
+
+
+def test_duplicate_columns_and_damaged_files_are_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("predict", run, tmp_path / "new.parquet", "--out", tmp_path / "out.parquet")
+    table = pq.read_table(new_nodes(tmp_path / "new.parquet"))
+    pq.write_table(table.append_column("id", table["id"]), tmp_path / "new.parquet")
+    assert "has two columns called 'id': rename one of them" in mistake(capsys, *words)
+    whole = new_nodes(tmp_path / "new.parquet").read_bytes()
+    for length in (0, 3, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "new.parquet").write_bytes(whole[:length])
+        assert "new.parquet cannot be read" in mistake(capsys, *words)
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), ["x" * 2**20])
+    for store_schema in (True, False):  # then it is read as a dictionary, or as text
+        pq.write_table(pa.table({"id": repeated}), tmp_path / "new.parquet", store_schema=store_schema)
+        assert (tmp_path / "new.parquet").stat().st_size < 2**21
+        assert "would take 2.0 GiB of memory" in mistake(capsys, *words)
 
 
 def test_stale_or_altered_states_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

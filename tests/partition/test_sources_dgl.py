@@ -125,9 +125,23 @@ def test_a_missing_or_wrong_part_is_refused(tmp_path: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         dgl().distributed.partition_graph(make_graph(), "toy", 2, str(tmp_path), part_method="random")
     about = (tmp_path / "toy.json").read_text()
-    for wrong in (about.replace('"num_edges": 150', '"num_edges": 9'), about.replace("part_graph", "graph")):
-        (tmp_path / "toy.json").write_text(wrong)
-        with pytest.raises(PartitionError, match=r"toy.json cannot be read"):
+    for old, new, message in (
+        ('"num_edges": 150', '"num_edges": 9', "edata _ID: .* numbers are out of range, the first is 9; the 9 edges"),
+        ('"num_edges": 150', '"num_edges": 151', "1 edges are in no part, the first is 150"),
+        ('"num_edges": 150', '"num_edges": 1000000000000', "1,000,000,000,000 edges, more than its parts"),
+        ('"num_edges": 150', '"num_edges": "150"', "is not the JSON of"),
+        ('"num_edges": 150', '"num_edges": true', "is not the JSON of"),
+        ('"num_nodes": 40', '"num_nodes": 41', "has 40 entries, but there are 41 nodes"),
+        ('"num_parts": 2', '"num_parts": 1000000000', "does not name the files of part 2"),
+        ("part_graph", "graph", "does not name the files of part 0"),
+        ("part0/graph.dgl", "part1/graph.dgl", "edges are in no part"),
+        ("part0/graph.dgl", "part0/node_feat.dgl", r"node_feat.dgl cannot be read \(no graph of DGL"),
+        ("part0/graph.dgl", "part0\\u0000", "cannot be read"),
+        ('"toy"', "[" * 100_000, "cannot be read"),
+    ):
+        assert old in about, old
+        (tmp_path / "toy.json").write_text(about.replace(old, new, 1))
+        with pytest.raises(PartitionError, match=message):
             load(str(tmp_path / "toy.json"), SourceOptions())
     (tmp_path / "toy.json").write_text(about)
     (tmp_path / "part1" / "graph.dgl").unlink()

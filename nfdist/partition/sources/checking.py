@@ -1,34 +1,19 @@
 """Everything a source can get wrong, each refused in one line that names the thing, its value and the next move."""
 
 import difflib
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 
 _ROWS_AT_ONCE = 1 << 16
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, pa.ArrowException)
-
-
-@contextmanager
-def reading(path: Path, *also: type[Exception]) -> Iterator[None]:
-    """Refuse a file that cannot be read, whatever its library raises."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise PartitionError(f"{error.filename or path} does not exist: check the path, or make the file") from error
-    except (*_UNREADABLE, *also) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:300] or type(error).__name__
-        raise PartitionError(f"{path} cannot be read ({reason}): it is damaged or not what its name says") from error
+_LEAST_CLASSES = 1000
 
 
 def check_not_empty(name: str, num_nodes: int) -> None:
@@ -45,7 +30,7 @@ def check_length(what: str, got: int, wanted: int) -> None:
 
 def check_integers(what: str, values: NDArray[Any]) -> None:
     """Refuse numbers that are not integers."""
-    if not np.issubdtype(values.dtype, np.integer):
+    if values.dtype.kind not in "iu":
         raise PartitionError(f"{what} must be integers, got {values.dtype}")
 
 
@@ -69,12 +54,16 @@ def check_edges(name: str, sources: NDArray[Any], targets: NDArray[Any], num_nod
 
 
 def check_ids(name: str, original_ids: NDArray[Any]) -> None:
-    """Refuse node ids that occur twice."""
-    ordered = np.sort(original_ids)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    """Refuse node ids that are not one integer or text a node, or occur twice."""
+    if original_ids.ndim != 1:
+        raise PartitionError(f"{name}: node ids must be a list, got shape {list(original_ids.shape)}")
+    if original_ids.dtype.kind not in "iuUO":
+        raise PartitionError(f"{name}: node ids must be integers or text, got {original_ids.dtype}")
+    counted = pc.value_counts(pa.array(original_ids))
+    repeated = counted.field(0).filter(pc.greater(counted.field(1), 1)).sort()
     if len(repeated):
         raise PartitionError(
-            f"{name}: {len(np.unique(repeated))} node ids occur more than once, the first is {repeated[0]!s}: "
+            f"{name}: {len(repeated)} node ids occur more than once, the first is {repeated[0].as_py()!s:.100}: "
             "ids must be unique"
         )
 
@@ -119,12 +108,17 @@ def check_same_widths(name: str, widths: NDArray[Any], wanted: int, original_ids
         )
 
 
-def check_labels(name: str, labels: NDArray[Any], limit: int) -> None:
-    """Refuse labels that are not -1 (none) or in 0 .. limit - 1."""
-    wrong = labels[(labels < -1) | (labels >= limit)]
+def check_labels(name: str, labels: NDArray[Any], classes: int, original_ids: NDArray[Any]) -> None:
+    """Refuse labels that are not -1 (none) or a class, of which there are at most so many; 0: as the nodes allow.
+
+    Memory is taken for every class up to the largest, and no more of them than labeled nodes can be learned.
+    """
+    limit = classes or max(_LEAST_CLASSES, int(np.count_nonzero(labels >= 0)))
+    wrong = np.argwhere((labels < -1) | (labels >= limit))
     if len(wrong):
         raise PartitionError(
-            f"{name}: {len(wrong)} labels are outside -1 (none) to {limit - 1}, the first is {wrong.flat[0]}"
+            f"{name}: {len(wrong)} labels are outside -1 (none) to {limit - 1}, the first is {labels[tuple(wrong[0])]} "
+            f"at node {original_ids[wrong[0][0]]!s}: number the classes from 0"
         )
 
 

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from nfdist.errors import PartitionError
 from nfdist.partition.sources import splits
 from nfdist.partition.sources.checking import check_known, check_same_widths
+from nfdist.partition.sources.table_files import Rows
 from nfdist.store.graph import UNASSIGNED
+
+_ROWS_AT_ONCE = 1 << 16
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -24,11 +27,21 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds a text a row, as such or as the number of one."""
+    return _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def is_empty(kind: pa.DataType) -> bool:
+    """Whether nothing is known of a column's type, as of a CSV that begins without values."""
+    return bool(pa.types.is_null(kind))
+
+
 def to_ids(column: pa.ChunkedArray, where: str, name: str, typed: bool) -> NDArray[Any]:
     """Node ids as integers or text; where text has no type of its own, integers if all are spelled as such."""
+    column = _decoded(column)
     if column.null_count:
         raise PartitionError(f"{where}: {column.null_count} nodes have no {name!r}: give every node an id")
-    column = _decoded(column)
     if _is_text(column.type):
         if typed:
             return _as_text(column)
@@ -38,10 +51,9 @@ def to_ids(column: pa.ChunkedArray, where: str, name: str, typed: bool) -> NDArr
             return _as_text(column)
         same = pc.all(pc.equal(numbers.cast(pa.large_string()), column.cast(pa.large_string()))).as_py()
         return _numbers(numbers) if same else _as_text(column)
-    try:
-        return _numbers(column.cast(pa.uint64() if column.type == pa.uint64() else pa.int64()))
-    except pa.ArrowInvalid as error:
-        raise PartitionError(f"{where}: ids of column {name!r} must be integers or text, got {column.type}") from error
+    if not pa.types.is_integer(column.type):
+        raise PartitionError(f"{where}: ids of column {name!r} must be integers or text, got {column.type}")
+    return _numbers(column)
 
 
 def to_rows(
@@ -51,6 +63,8 @@ def to_rows(
     known = pa.array(ids) if ids.dtype.kind in "iu" else pa.array(ids, pa.large_string())
     rows, unknown, count = [], None, 0
     for column in map(_decoded, ends):
+        if not (_is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            raise PartitionError(f"{where}: ends of edges must be integers or text, as ids are, got {column.type}")
         found = pc.index_in(_cast_like(column, known.type), value_set=known)
         if found.null_count:
             missing = pc.is_null(found)
@@ -62,18 +76,39 @@ def to_rows(
     return rows[0], rows[1]
 
 
-def to_features(found: Sequence[pa.ChunkedArray], names: Sequence[str], where: str, ids: NDArray[Any]) -> NDArray[Any]:
-    """Features [n, f] of one list column or of many columns of numbers."""
+def to_features(rows: Rows, names: Sequence[str], where: str, ids: NDArray[Any]) -> NDArray[Any]:
+    """Features [n, f] of one list column or of many columns of numbers, all of them finite."""
+    found = [rows[name] for name in names]
     if len(found) == 1 and is_list(found[0].type):
-        return _stack_lists(found[0], where, ids)
+        features = _stack_lists(found[0], where, ids)
+        for row, place in _first_infinite(features):
+            value = found[0][row].as_py()[place]
+            raise _not_finite(rows, row, f"column {names[0]!r}, entry {place + 1}", value)
+        return features
     for name, column in zip(names, found, strict=True):
         if not is_number(column.type):
             raise PartitionError(f"{where}: feature column {name!r} must be numbers, got {column.type}")
     features = np.empty((len(ids), len(found)), _float_of(column.type for column in found))
-    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such with its node
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
         for index, column in enumerate(found):
             features[:, index] = _numbers(column)
+    for row, place in _first_infinite(features):
+        raise _not_finite(rows, row, f"column {names[place]!r}", found[place][row].as_py())
     return features
+
+
+def _first_infinite(features: NDArray[Any]) -> list[tuple[int, int]]:
+    """The row and column of the first value that is NaN or infinite, if any."""
+    for start in range(0, len(features), _ROWS_AT_ONCE):
+        wrong = np.argwhere(~np.isfinite(features[start : start + _ROWS_AT_ONCE]))
+        if len(wrong):
+            return [(start + int(wrong[0][0]), int(wrong[0][1]))]
+    return []
+
+
+def _not_finite(rows: Rows, row: int, what: str, value: Any) -> PartitionError:
+    shown = "missing" if value is None else f"{value!r}"
+    return PartitionError(f"{rows.place(row)}, {what} is {shown}: features must be finite in 32 bits, so repair it")
 
 
 def to_labels(column: pa.ChunkedArray, where: str, notes: list[str]) -> NDArray[Any]:
@@ -112,8 +147,7 @@ def to_mask(column: pa.ChunkedArray, where: str, name: str) -> NDArray[np.bool_]
     """A mask of booleans or of zeros and ones; empty means no."""
     if not (pa.types.is_boolean(column.type) or pa.types.is_integer(column.type)):
         raise PartitionError(f"{where}: mask {name!r} must be true or false, got {column.type}")
-    mask: NDArray[np.bool_] = pc.fill_null(column.cast(pa.bool_()), False).to_numpy().astype(np.bool_)
-    return mask
+    return splits.as_mask(_numbers(pc.fill_null(column, pa.scalar(0).cast(column.type))), f"{where}: mask {name!r}")
 
 
 def _stack_lists(column: pa.ChunkedArray, where: str, ids: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
@@ -157,18 +191,20 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _as_text(column: pa.ChunkedArray) -> NDArray[Any]:
-    return np.asarray(column.to_numpy(), dtype=np.str_)
+    # As objects: numpy's own texts would all be as wide as the longest.
+    return np.asarray(column.to_numpy(), dtype=np.object_)
 
 
 def _cast_like(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Ends of edges in the type of the ids; what has no such value becomes null, so unknown."""
-    try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
-        pass
+    if not pa.types.is_floating(column.type) or _is_text(kind):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            pass
     # Some value is no such number: compare the others by their spelling or, for numbers, where they are whole.
     if _is_text(column.type):
         whole = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
-    else:
-        whole = pc.equal(pc.floor(column), column)
+    else:  # floats beyond 2^53 stand for several integers
+        whole = pc.and_(pc.equal(pc.floor(column), column), pc.less_equal(pc.abs(column), 2.0**53))
     return pc.if_else(whole, column, pa.scalar(None, column.type)).cast(kind)

@@ -10,9 +10,11 @@ import pyarrow.parquet
 
 from nfdist.errors import PartitionError
 from nfdist.partition.sources import columns, dgl_files, features, named, npz, ogb_files, synthetic, tables
-from nfdist.partition.sources.checking import reading
+from nfdist.partition.sources.archive import Archive
 from nfdist.partition.sources.locate import Located, locate
 from nfdist.partition.sources.options import SourceOptions
+from nfdist.partition.sources.table_files import Table, open_table
+from nfdist.reading import reading
 
 _BYTES_AT_ONCE = 1 << 24
 
@@ -56,20 +58,22 @@ def _measure(located: Located, options: SourceOptions) -> SourceCounts:
 
 
 def _measure_npz(path: Path) -> SourceCounts:
-    edges, dense, data = (npz.read_header(path, key) for key in ("edge_index", "feat", "feat_data"))
-    num_edges = edges[0][-1] if edges and edges[0] else 0
-    if dense is not None and len(dense[0]) == 2:
-        return SourceCounts(dense[0][0], num_edges, dense[0][1], None, _dtype_of(dense[1]))
-    if data is None or npz.read_header(path, "feat_shape") is None:
-        raise PartitionError(f"{path} has no features: add feat [nodes, columns], or the arrays feat_*")
-    with npz.open_arrays(path) as arrays:
-        num_nodes, width = map(int, arrays["feat_shape"])
+    with Archive.open(path) as arrays:
+        edges, dense, data = (
+            arrays.header(key) if key in arrays.names else None for key in ("edge_index", "feat", "feat_data")
+        )
+        num_edges = edges[0][-1] if edges and edges[0] else 0
+        if dense is not None and len(dense[0]) == 2:
+            return SourceCounts(dense[0][0], num_edges, dense[0][1], None, _dtype_of(dense[1]))
+        if data is None or not data[0] or "feat_shape" not in arrays.names:
+            raise PartitionError(f"{path} has no features: add feat [nodes, columns], or the arrays feat_*")
+        num_nodes, width = npz.read_shape(arrays)
     nonzeros = data[0][0] if features.keeps_sparse(data[0][0], (num_nodes, width)) else None
     return SourceCounts(num_nodes, num_edges, width, nonzeros, "float32")
 
 
 def _measure_tables(folder: Path, options: SourceOptions) -> SourceCounts:
-    nodes, edges = tables.open_table(folder, "nodes"), tables.open_table(folder, "edges")
+    nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
     picked = tables.NodeColumns.pick(nodes, options).features
     kinds = [nodes.schema.field(name).type for name in picked]
     halves = all(pa.types.is_float16(kind.value_type if columns.is_list(kind) else kind) for kind in kinds)
@@ -77,7 +81,7 @@ def _measure_tables(folder: Path, options: SourceOptions) -> SourceCounts:
     return SourceCounts(_count_rows(nodes), _count_rows(edges), width, None, "float16" if halves else "float32")
 
 
-def _list_width(nodes: tables.Table, name: str) -> int:
+def _list_width(nodes: Table, name: str) -> int:
     """The length of the first row's list, for which one small batch is read."""
     kind = nodes.schema.field(name).type
     if pa.types.is_fixed_size_list(kind):
@@ -87,7 +91,7 @@ def _list_width(nodes: tables.Table, name: str) -> int:
         return len(batch.column(0)[0]) if batch is not None and batch.num_rows else 0
 
 
-def _count_rows(table: tables.Table) -> int:
+def _count_rows(table: Table) -> int:
     if not table.is_csv:
         total = 0
         for file in table.files:

@@ -8,6 +8,7 @@ import scipy.sparse
 from nfdist.errors import PartitionError
 
 SPARSE_DENSITY = 0.1  # below this share of nonzeros, rows stay sparse
+MOST_COLUMNS = 1 << 24  # the first layer has dozens of weights for each
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -19,6 +20,8 @@ def prepare(features: Any, name: str) -> Any:
         raise PartitionError(f"{name}: features must be numbers, got {features.dtype}")
     if features.shape[1] == 0:
         raise PartitionError(f"{name}: features have no columns: NodeFormer needs at least one")
+    if features.shape[1] > MOST_COLUMNS:
+        raise PartitionError(f"{name}: features have {features.shape[1]:,} columns: give at most {MOST_COLUMNS:,}")
     if not scipy.sparse.issparse(features):
         return _as_float(features)
     rows = scipy.sparse.csr_array(features)
@@ -47,7 +50,8 @@ def normalize_rows(features: Any) -> Any:
 
 
 def _inverse(sums: Any) -> Any:
-    return np.divide(1, sums, out=np.ones_like(sums), where=sums > 0)
+    # A sum that overflows would make its row zeros; NaN is refused.
+    return np.divide(1, np.where(np.isinf(sums), np.nan, sums), out=np.ones_like(sums), where=sums > 0)
 
 
 def _as_float(features: Any) -> Any:

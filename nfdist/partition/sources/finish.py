@@ -13,7 +13,7 @@ from nfdist.partition.sources.options import SourceOptions
 from nfdist.partition.sources.raw import RawSource
 from nfdist.store.graph import SourceGraph, draw_split
 
-_MOST_CLASSES = 1 << 31
+_LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
 
 
 def finish(raw: RawSource, options: SourceOptions) -> SourceGraph:
@@ -22,13 +22,15 @@ def finish(raw: RawSource, options: SourceOptions) -> SourceGraph:
     num_nodes = rows.shape[0]
     checking.check_not_empty(raw.name, num_nodes)
     original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
-    checking.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
     if raw.original_ids is not None:
         checking.check_ids(raw.name, original_ids)
+    checking.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
     checking.check_features(raw.name, rows, original_ids)
     if options.normalize_features == "row":
-        rows = features.normalize_rows(rows)
-    labels, task, num_classes = _settle_labels(raw, num_nodes, options.task)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            rows = features.normalize_rows(rows)
+        checking.check_features(f"{raw.name} with normalized rows", rows, original_ids)
+    labels, task, num_classes = _settle_labels(raw, original_ids, options.task)
     split = _settle_split(raw, labels, options)
     sources, targets = _settle_edges(raw, rows, options.knn)
     return SourceGraph(
@@ -36,13 +38,16 @@ def finish(raw: RawSource, options: SourceOptions) -> SourceGraph:
     )
 
 
-def _settle_labels(raw: RawSource, num_nodes: int, wanted: str) -> tuple[NDArray[Any], str, int]:
+def _settle_labels(raw: RawSource, original_ids: NDArray[Any], wanted: str) -> tuple[NDArray[Any], str, int]:
     """Labels as integers with -1 for none, the task they make, and its number of classes or questions."""
+    num_nodes = len(original_ids)
     if raw.labels is None:
         raw.notes.append("the source has no labels")
         return np.full(num_nodes, -1), wanted or "single", raw.num_classes
-    labels = _as_integers(raw.labels, raw.name)
-    checking.check_length(f"{raw.name}: the list of labels", len(labels), num_nodes)
+    if raw.labels.ndim not in (1, 2) or raw.labels.shape[1:] == (0,):
+        raise PartitionError(f"{raw.name}: labels must be [n] or [n, questions], got {list(raw.labels.shape)}")
+    checking.check_length(f"{raw.name}: the list of labels", len(raw.labels), num_nodes)
+    labels = _as_integers(raw.labels, raw.name, original_ids)
     if labels.ndim == 2 and labels.shape[1] == 1 and wanted != "multi":
         labels = labels[:, 0]
     task = wanted or ("single" if labels.ndim == 1 else "multi")
@@ -51,21 +56,24 @@ def _settle_labels(raw: RawSource, num_nodes: int, wanted: str) -> tuple[NDArray
             f"{raw.name}: a {task} task needs labels {'[n, questions]' if task == 'multi' else '[n]'}, "
             f"got {list(labels.shape)}"
         )
-    checking.check_labels(raw.name, labels, _MOST_CLASSES if task == "single" else 2)
+    checking.check_labels(raw.name, labels, 0 if task == "single" else 2, original_ids)
     if task == "multi":
         return labels.astype(np.int8), task, labels.shape[1]
     shown = max(int(labels.max(initial=-1)) + 1, raw.num_classes)
     return labels.astype(np.int64, copy=False), task, 2 if task == "binary" else shown
 
 
-def _as_integers(labels: NDArray[Any], name: str) -> NDArray[Any]:
+def _as_integers(labels: NDArray[Any], name: str, original_ids: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype == np.bool_:
         return labels.astype(np.int8)
     if labels.dtype.kind == "f":  # how pandas writes integers of which some are missing
         missing = np.isnan(labels)
-        fractions = labels[~missing & (np.floor(labels) != labels) | np.isinf(labels)]
+        fractions = np.argwhere(~missing & ((np.floor(labels) != labels) | (np.abs(labels) > _LARGEST_WHOLE)))
         if len(fractions):
-            raise PartitionError(f"{name}: labels must be integers, got {fractions[0]}")
+            raise PartitionError(
+                f"{name}: labels must be integers, got {labels[tuple(fractions[0])]} "
+                f"at node {original_ids[fractions[0][0]]!s}"
+            )
         return np.where(missing, -1, labels).astype(np.int64)
     checking.check_integers(f"{name}: labels", labels)
     return labels
@@ -76,6 +84,10 @@ def _settle_split(raw: RawSource, labels: NDArray[Any], options: SourceOptions) 
         raise PartitionError(f"{raw.name} has no official split: choose split {splits.DEFAULT_RANDOM}")
     if raw.members is not None and options.split in (None, "official"):
         return splits.official(raw.members, len(labels), options.split_index, raw.name)
+    if options.split_index:
+        raise PartitionError(
+            f"split_index {options.split_index} is for official splits, and {raw.name} gets a random one"
+        )
     labeled = (labels >= 0).reshape(len(labels), -1).any(axis=1)
     fractions = parse_fractions("split", options.split or splits.DEFAULT_RANDOM, "official")
     return draw_split(np.asarray(labeled), fractions, options.seed)
@@ -94,7 +106,8 @@ def _settle_edges(raw: RawSource, rows: Any, neighbors: int) -> tuple[NDArray[An
 
 
 def _signed(ends: NDArray[Any]) -> NDArray[Any]:
-    return ends.astype(np.int64) if ends.dtype.kind == "u" else ends
+    # torch would compare a short number with the count of nodes in its own type.
+    return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
 
 
 def _nearest_neighbors(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:

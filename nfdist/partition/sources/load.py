@@ -21,7 +21,12 @@ _COLUMNS_OF = {
 
 def load(source: str, options: SourceOptions) -> SourceGraph:
     """The graph of a name or a path, checked and with its split."""
-    return finish(_read(locate(source), options), options)
+    try:
+        return finish(_read(locate(source), options), options)
+    except MemoryError:
+        raise PartitionError(
+            f"{source} does not fit the memory of this machine: nfdist plan says what it needs"
+        ) from None
 
 
 def _read(located: Located, options: SourceOptions) -> RawSource:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfdist.errors import PartitionError
+from nfdist.reading import reading
 
 FILE_NAMES = ("cora", "citeseer", "pubmed", "actor", "deezer-europe")  # files of the data folder, nowhere else
 OGB_NAMES = ("ogbn-products", "ogbn-proteins", "ogbn-arxiv", "amazon2m")
@@ -29,6 +30,11 @@ def locate(source: str) -> Located:
     """The source behind a name or a path; a name wins over a path spelled the same."""
     if not source:
         raise PartitionError("source is empty: name a dataset or a path")
+    with reading(source[:200]):  # a name that is no path, such as one of thousands of characters
+        return _locate(source)
+
+
+def _locate(source: str) -> Located:
     folder = data_folder()
     if source == "amazon2m-like":
         return Located(source, "synthetic")

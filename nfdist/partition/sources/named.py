@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from nfdist.errors import PartitionError
-from nfdist.partition.sources.checking import reading
 from nfdist.partition.sources.locate import NEWS_FOLDERS
 from nfdist.partition.sources.raw import RawSource
+from nfdist.reading import reading
 
 NEWS_CATEGORIES = (
     "alt.atheism",

@@ -1,20 +1,17 @@
 """Graphs in an .npz file, read without unpickling anything."""
 
 import re
-import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.lib import format as npy_format
-from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partition.sources import splits
-from nfdist.partition.sources.checking import check_column, reading
+from nfdist.partition.sources.archive import Archive
+from nfdist.partition.sources.checking import check_column, check_integers
 from nfdist.partition.sources.options import SourceOptions
 from nfdist.partition.sources.raw import RawSource
 
@@ -29,62 +26,60 @@ def read(path: Path, name: str, options: SourceOptions) -> RawSource:
 
     Labels and ids may be other arrays, named as columns are; edges are row numbers all the same.
     """
-    with open_arrays(path) as arrays:
-        features = _read_features(arrays, path)
-        edges = arrays["edge_index"] if "edge_index" in arrays.files else np.empty((2, 0), np.int64)
+    with Archive.open(path) as arrays:
+        features = _read_features(arrays)
+        edges = arrays.read("edge_index") if "edge_index" in arrays.names else np.empty((2, 0), np.int64)
         for wanted in filter(None, (options.label_column, options.id_column)):
-            check_column(str(path), wanted, arrays.files)
+            check_column(str(path), wanted, arrays.names)
         label = options.label_column or "label"
-        labels = arrays[label] if label in arrays.files else None
-        ids = arrays[options.id_column] if options.id_column else None
-        chosen = _choose_splits(arrays.files)
-        members = {code: _as_member(key, arrays[key]) for code, key in chosen.items()}
+        labels = arrays.read(label) if label in arrays.names else None
+        ids = arrays.read(options.id_column) if options.id_column else None
+        chosen = _choose_splits(arrays.names)
+        members = {code: _read_member(arrays, key) for code, key in chosen.items()}
         used = {"edge_index", "feat", label, options.id_column, *CSR_PARTS, *chosen.values()}
-        ignored = [key for key in arrays.files if key not in used]
+        ignored = [key for key in arrays.names if key not in used]
     if edges.ndim != 2 or len(edges) != 2:
         raise PartitionError(f"{path}: edge_index must be [2, edges], sources first, got {list(edges.shape)}")
     notes = [f"ignored arrays: {', '.join(ignored)}"] if ignored else []
     return RawSource(name, edges[0], edges[1], features, labels, ids, members or None, notes=notes)
 
 
-@contextmanager
-def open_arrays(path: Path) -> Iterator[Any]:
-    """The arrays of an .npz by name, refused when they cannot be read."""
-    # numpy leaves a damaged file open that it opened itself, and takes a file that is no archive for a single array.
-    with reading(path), path.open("rb") as stream:
-        if not zipfile.is_zipfile(stream):
-            raise zipfile.BadZipFile("not a whole zip archive")
-        stream.seek(0)
-        with np.load(stream, allow_pickle=False) as arrays:
-            yield arrays
+def read_shape(arrays: Archive) -> tuple[int, int]:
+    """The numbers of rows and columns of features in CSR parts."""
+    shape = arrays.read("feat_shape")
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or min(map(int, shape)) < 0:
+        raise PartitionError(f"{arrays.path}: feat_shape must be two numbers, rows and columns, got {shape.tolist()}")
+    return int(shape[0]), int(shape[1])
 
 
-def read_header(path: Path, key: str) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """The shape and dtype of an array without its data, or None where there is none."""
-    with reading(path), zipfile.ZipFile(path) as archive:
-        if f"{key}.npy" not in archive.namelist():
-            return None
-        with archive.open(f"{key}.npy") as stream:
-            version = npy_format.read_magic(stream)
-            header = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-            shape, _, dtype = header(stream)
-    return shape, dtype
-
-
-def _read_features(arrays: Any, path: Path) -> Any:
-    if "feat" in arrays.files:
-        return arrays["feat"]
-    missing = [key for key in CSR_PARTS if key not in arrays.files]
+def _read_features(arrays: Archive) -> Any:
+    if "feat" in arrays.names:
+        return arrays.read("feat")
+    missing = [key for key in CSR_PARTS if key not in arrays.names]
     if missing:
-        raise PartitionError(f"{path} has no features: add feat [nodes, columns], or the missing {', '.join(missing)}")
-    indptr, indices, data, shape = (arrays[key] for key in CSR_PARTS)
-    if len(shape) != 2 or len(indices) != len(data):
         raise PartitionError(
-            f"{path}: feat_shape {shape.tolist()}, {len(indices)} feat_indices and {len(data)} feat_data"
+            f"{arrays.path} has no features: add feat [nodes, columns], or the missing {', '.join(missing)}"
         )
-    rows = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(map(int, shape)))
-    rows.check_format(full_check=True)  # column numbers out of range would crash later, in compiled code
-    return rows
+    num_rows, num_columns = read_shape(arrays)
+    indptr, indices, data = (arrays.read(key) for key in CSR_PARTS[:3])
+    for key, values in zip(CSR_PARTS, (indptr, indices, data), strict=False):
+        if values.ndim != 1:
+            raise PartitionError(f"{arrays.path}: {key} must be a list, got shape {list(values.shape)}")
+    check_integers(f"{arrays.path}: feat_indptr", indptr)
+    check_integers(f"{arrays.path}: feat_indices", indices)
+    if len(indptr) != num_rows + 1 or len(indices) != len(data):
+        raise PartitionError(
+            f"{arrays.path}: feat_shape {[num_rows, num_columns]}, {len(indptr)} feat_indptr, {len(indices)} "
+            f"feat_indices and {len(data)} feat_data do not fit: give rows + 1 offsets, and an index for each value"
+        )
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
+        raise PartitionError(f"{arrays.path}: feat_indptr must ascend from 0 to the {len(indices)} feat_indices")
+    outside = np.flatnonzero((indices < 0) | (indices >= num_columns))
+    if len(outside):
+        raise PartitionError(
+            f"{arrays.path}: feat_indices[{outside[0]}] is {indices[outside[0]]}, outside the {num_columns} columns"
+        )
+    return scipy.sparse.csr_array((data, indices, indptr), shape=(num_rows, num_columns))
 
 
 def _choose_splits(keys: Iterable[str]) -> dict[int, str]:
@@ -98,5 +93,6 @@ def _choose_splits(keys: Iterable[str]) -> dict[int, str]:
     return whole.get("") or next(iter(whole.values()), {})
 
 
-def _as_member(key: str, listed: NDArray[Any]) -> NDArray[Any]:
-    return listed.astype(np.bool_) if key.endswith(("_mask", "_masks")) else listed
+def _read_member(arrays: Archive, key: str) -> Any:
+    listed = arrays.read(key)
+    return splits.as_mask(listed, f"{arrays.path}: {key}") if key.endswith(("_mask", "_masks")) else listed

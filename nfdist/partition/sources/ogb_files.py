@@ -11,9 +11,10 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partition.sources.checking import check_edges, reading
+from nfdist.partition.sources.checking import check_edges
 from nfdist.partition.sources.ogb_door import ogb_reader
 from nfdist.partition.sources.raw import RawSource
+from nfdist.reading import reading
 from nfdist.store.graph import TEST, TRAIN, VALID
 
 _SCHEMES = {
@@ -30,7 +31,7 @@ def read(folder: Path, name: str) -> RawSource:
     reader = ogb_reader()
     # ogb prints to stdout, where results go, and draws a bar for a single graph.
     quiet = io.StringIO()
-    with reading(folder / "raw", RuntimeError), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+    with reading(folder / "raw"), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         graph = reader.read_csv_graph_raw(str(folder / "raw"))[0]
     num_nodes = int(graph["num_nodes"])
     ends = np.int32 if num_nodes < 1 << 31 else np.int64

@@ -40,7 +40,17 @@ def from_codes(codes: NDArray[Any], name: str) -> dict[int, NDArray[Any]]:
     return {code: codes == code for code in (TRAIN, VALID, TEST)}
 
 
+def as_mask(values: NDArray[Any], what: str) -> NDArray[np.bool_]:
+    """A mask of booleans, or of zeros and ones; others are refused."""
+    wrong = values[(values != 0) & (values != 1)] if values.dtype.kind in "biuf" else values
+    if values.dtype.kind not in "biuf" or len(wrong):
+        raise PartitionError(f"{what} must be true or false, got {wrong[0] if wrong.ndim == 1 else values.dtype}")
+    return values.astype(np.bool_, copy=False)
+
+
 def _rows_of(listed: NDArray[Any], num_nodes: int, index: int, what: str) -> NDArray[np.int64]:
+    if listed.ndim not in (1, 2):
+        raise PartitionError(f"{what} must be a list, or one for each of several splits, got {list(listed.shape)}")
     if listed.dtype == np.bool_:
         choices = listed if listed.ndim == 2 else listed[:, None]
         if listed.ndim == 2 and listed.shape[0] != num_nodes:
@@ -50,8 +60,10 @@ def _rows_of(listed: NDArray[Any], num_nodes: int, index: int, what: str) -> NDA
     else:
         checking.check_integers(what, listed)
         choices = np.atleast_2d(listed)
-    if choices.ndim != 2 or index >= len(choices):
+    if index >= len(choices):
         raise PartitionError(f"{what} number {index} does not exist: split_index must be below {len(choices)}")
-    rows = np.flatnonzero(choices[index]) if listed.dtype == np.bool_ else choices[index].astype(np.int64)
-    checking.check_range(what, rows, num_nodes, "nodes")
+    if listed.dtype == np.bool_:
+        return np.flatnonzero(choices[index])
+    checking.check_range(what, choices[index], num_nodes, "nodes")
+    rows: NDArray[np.int64] = choices[index].astype(np.int64)
     return rows

@@ -7,48 +7,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partition.sources import columns, splits
-from nfdist.partition.sources.checking import check_column, check_not_empty, reading
+from nfdist.partition.sources import cells, columns, splits
+from nfdist.partition.sources.checking import check_column, check_not_empty
 from nfdist.partition.sources.options import SourceOptions
 from nfdist.partition.sources.raw import RawSource
+from nfdist.partition.sources.table_files import Rows, Table, open_table
+from nfdist.reading import reading
 
 _IDS = ("id", "node_id", "original_id", "node")
 _LABELS = ("label", "labels", "y")
 _SOURCES, _TARGETS = ("source", "src", "from"), ("target", "dst", "to")
 _MASKS = {f"{word}_mask": code for word, code in splits.WORDS.items()}
-
-
-@dataclass(frozen=True)
-class Table:
-    """The files of one table, all with the same columns."""
-
-    files: tuple[Path, ...]
-    schema: pa.Schema
-
-    @property
-    def is_csv(self) -> bool:
-        return self.files[0].suffix == ".csv"
-
-    def read(self, names: Sequence[str], types: dict[str, pa.DataType] | None = None) -> pa.Table:
-        """Some columns of all files; `types` are for CSV, whose values have none of their own."""
-        parts = []
-        for file in self.files:
-            with reading(file):
-                parts.append(_read_csv(file, names, types) if self.is_csv else _read_parquet(file, names))
-        with reading(self.files[0].parent):
-            return pa.concat_tables(parts, promote_options="permissive")
-
-    def pick(self, wanted: str, usual: Sequence[str]) -> str:
-        """The column the user named, else the first of the usual names that is there, else nothing."""
-        if wanted:
-            check_column(str(self.files[0]), wanted, self.schema.names)
-            return wanted
-        return next((name for name in usual if name in self.schema.names), "")
 
 
 @dataclass(frozen=True)
@@ -66,6 +38,7 @@ class NodeColumns:
         ids, labels = nodes.pick(options.id_column, _IDS), nodes.pick(options.label_column, _LABELS)
         split = nodes.pick(options.split_column, ("split",))
         masks = () if split else tuple(name for name in nodes.schema.names if name in _MASKS)
+        nodes.check_once(masks)
         used = {ids, labels, split, *masks}
         return cls(ids, labels, split, masks, _pick_features(nodes, options.feature_columns, used))
 
@@ -74,39 +47,47 @@ class NodeColumns:
         return [name for name in (self.ids, self.labels, self.split, *self.masks, *self.features) if name]
 
 
-def open_table(folder: Path, what: str) -> Table:
-    """The table of `nodes` or `edges` of a folder; Parquet wins over CSV."""
-    for path in (folder / f"{what}.parquet", folder / f"{what}.csv"):
-        if path.is_dir():
-            # Writers of folders leave notes such as _SUCCESS beside their files.
-            files = tuple(sorted(f for f in path.rglob(f"*{path.suffix}") if not f.name.startswith(("_", "."))))
-        else:
-            files = (path,) if path.exists() else ()
-        if files:
-            with reading(files[0]):
-                return Table(files, _read_schema(files[0]))
-    raise PartitionError(f"{folder} has no {what}.parquet or {what}.csv: a graph needs nodes and edges")
-
-
 def read(folder: Path, name: str, options: SourceOptions) -> RawSource:
     """The graph of a folder of tables; extra columns are dropped with a note."""
+    with reading(folder):  # whatever Arrow cannot convert
+        return _read(folder, name, options)
+
+
+def _read(folder: Path, name: str, options: SourceOptions) -> RawSource:
     nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
     picked = NodeColumns.pick(nodes, options)
-    table = nodes.read(picked.names, _csv_types(nodes.schema, picked))
-    check_not_empty(name, table.num_rows)
+    rows = _read_nodes(nodes, picked, options)
+    check_not_empty(name, len(rows))
     notes = _note_dropped("node", nodes.schema.names, picked.names)
     where = str(nodes.files[0])
     if picked.ids:
-        ids = columns.to_ids(table[picked.ids], where, picked.ids, typed=not nodes.is_csv)
+        ids = columns.to_ids(rows[picked.ids], where, picked.ids, typed=not nodes.is_csv)
     else:
-        ids = np.arange(table.num_rows)
+        ids = np.arange(len(rows))
         notes.append("the nodes have no id column: their ids are their row numbers")
-    labels = columns.to_labels(table[picked.labels], where, notes) if picked.labels else None
-    members = _read_members(table, picked, where, notes)
-    features = columns.to_features([table[feature] for feature in picked.features], picked.features, where, ids)
-    del table
+    labels = columns.to_labels(rows[picked.labels], where, notes) if picked.labels else None
+    members = _read_members(rows, picked, where, notes)
+    features = columns.to_features(rows, picked.features, where, ids)
+    del rows
     sources, targets = _read_edges(edges, ids, picked.ids, options, notes)
     return RawSource(name, sources, targets, features, labels, ids, members, notes=notes)
+
+
+def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Rows:
+    """The columns in use; a cell that is no number is looked for where it would spoil a column of features."""
+    if options.feature_columns:
+        texts = [name for name in picked.features if columns.is_text(nodes.schema.field(name).type)]
+        cells.refuse_words(nodes, texts)
+    elif not columns.is_list(nodes.schema.field(picked.features[0]).type):
+        others = [field for field in nodes.schema if field.name not in picked.names]
+        texts = [field.name for field in others if columns.is_text(field.type) or columns.is_empty(field.type)]
+        cells.refuse_spoiled(nodes, [name for name in texts if texts.count(name) == 1])
+    try:
+        return nodes.read(picked.names, _csv_types(nodes.schema, picked))
+    except PartitionError:
+        if nodes.is_csv:
+            cells.refuse_words(nodes, picked.features)
+        raise
 
 
 def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]:
@@ -138,7 +119,7 @@ def _read_edges(
     return columns.to_rows([table[end] for end in ends], ids, where, id_column)
 
 
-def _read_members(table: pa.Table, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:
+def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:
     if picked.split:
         return columns.to_members(table[picked.split], where, notes)
     return {_MASKS[mask]: columns.to_mask(table[mask], where, mask) for mask in picked.masks} or None
@@ -148,36 +129,19 @@ def _pick_features(nodes: Table, wanted: tuple[str, ...], used: set[str]) -> tup
     where = str(nodes.files[0])
     for name in wanted:
         check_column(where, name, nodes.schema.names)
-    if wanted:
-        return wanted
+    found = wanted
     for name in ("features", "feat"):
-        if name in nodes.schema.names and columns.is_list(nodes.schema.field(name).type):
-            return (name,)
-    found = tuple(f.name for f in nodes.schema if f.name not in used and columns.is_number(f.type))
+        if not found and name in nodes.schema.names:
+            nodes.check_once([name])
+            found = (name,) if columns.is_list(nodes.schema.field(name).type) else ()
+    found = found or tuple(f.name for f in nodes.schema if f.name not in used and columns.is_number(f.type))
     if not found:
         raise PartitionError(f"{where} has no features: add a list column named features, or columns of numbers")
+    nodes.check_once(found)
     return found
 
 
 def _note_dropped(what: str, names: Sequence[str], used: Sequence[str]) -> list[str]:
-    dropped = [name for name in names if name not in used]
+    known = set(used)
+    dropped = [name for name in names if name not in known]
     return [f"dropped {what} columns: {', '.join(dropped)}"] if dropped else []
-
-
-def _read_parquet(file: Path, names: Sequence[str]) -> pa.Table:
-    with pyarrow.parquet.ParquetFile(file) as opened:
-        for name in names:
-            check_column(str(file), name, opened.schema_arrow.names)
-        return opened.read(columns=list(names))
-
-
-def _read_csv(file: Path, names: Sequence[str], types: dict[str, pa.DataType] | None) -> pa.Table:
-    options = pyarrow.csv.ConvertOptions(include_columns=list(names), column_types=types, strings_can_be_null=True)
-    return pyarrow.csv.read_csv(file, convert_options=options)
-
-
-def _read_schema(file: Path) -> pa.Schema:
-    if file.suffix == ".csv":
-        with pyarrow.csv.open_csv(file) as stream:
-            return stream.schema
-    return pyarrow.parquet.read_schema(file)

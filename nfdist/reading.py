@@ -1,0 +1,96 @@
+"""Reading what a user hands in: whatever a library raises becomes one line, and no file takes memory without end."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from nfdist.errors import NfdistError, PartitionError
+
+_LARGE_BYTES, _LARGEST_EXPANSION = 1 << 30, 500
+_SMALL_BYTES = 1 << 26  # files below are small enough to hide a text that is repeated without end
+
+
+@contextmanager
+def reading(path: Path | str, refusal: type[NfdistError] = PartitionError) -> Iterator[None]:
+    """Refuse a file that cannot be read, whatever its library raises: the block should call little else."""
+    try:
+        yield
+    except NfdistError:
+        raise
+    except FileNotFoundError as error:
+        raise refusal(f"{error.filename or path} does not exist: check the path, or make the file") from error
+    except MemoryError as error:
+        raise refusal(f"{path} does not fit the memory of this machine: give less at once") from error
+    except Exception as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:300] or type(error).__name__
+        raise refusal(f"{path} cannot be read ({reason}): it is damaged or not what its name says") from error
+
+
+def check_expansion(path: Path | str, num_bytes: int, stored_bytes: int) -> None:
+    """Refuse what takes far more memory than it takes on disk, as a few megabytes of made zeros can."""
+    if num_bytes > max(_LARGE_BYTES, _LARGEST_EXPANSION * stored_bytes):
+        raise PartitionError(
+            f"{path} would take {num_bytes / 2**30:,.1f} GiB of memory, {num_bytes // max(stored_bytes, 1):,} times "
+            "what it takes on disk: it is damaged, or it repeats a few values, which sparse features would not"
+        )
+
+
+def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
+    """Some or all columns of a Parquet file, none of them of the same name."""
+    size = file.stat().st_size
+    with pyarrow.parquet.ParquetFile(file) as opened:
+        schema, metadata = opened.schema_arrow, opened.metadata
+        columns = list(schema.names if names is None else names)
+        _check_distinct(file, schema.names, set(columns))
+        kinds = {name: schema.field(name).type for name in columns}
+        needed = metadata.num_rows * sum(map(_width, kinds.values())) + _list_bytes(metadata, set(columns))
+        check_expansion(file, needed, size)
+    texts = [name for name, kind in kinds.items() if _is_text(kind)] if size < _SMALL_BYTES else []
+    with pyarrow.parquet.ParquetFile(file, read_dictionary=texts) as opened:
+        table = opened.read(columns=columns)
+    for place, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+            check_expansion(file, sum(map(_decoded_bytes, column.chunks)), size)
+            table = table.set_column(place, table.field(place).name, column.cast(column.type.value_type))
+    return table
+
+
+def _check_distinct(file: Path, names: Sequence[str], wanted: set[str]) -> None:
+    seen = set()
+    for name in names:
+        if name in wanted and name in seen:
+            raise PartitionError(f"{file} has two columns called {name!r}: rename one of them")
+        seen.add(name)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _width(kind: Any) -> int:
+    """Bytes of a row of such a type, at least."""
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # as texts and lists, which are of any length
+        return 4
+
+
+def _list_bytes(metadata: Any, names: set[str]) -> int:
+    """Bytes of the values in lists, which are more than there are rows: four each, as most types take."""
+    total = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            root, dot, _ = column.path_in_schema.partition(".")
+            total += 4 * column.num_values if dot and root in names else 0
+    return total
+
+
+def _decoded_bytes(chunk: Any) -> int:
+    """The bytes of the texts of a chunk that is stored as numbers of distinct ones."""
+    lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+    return int(pc.sum(lengths.take(chunk.indices)).as_py() or 0)
