@@ -40,7 +40,7 @@ def training(run: Path, with_metrics: bool = True) -> dict[str, Any]:
         last = max((path for path in folder.glob("step-*") if path.is_dir()), default=None)
         if last is not None:
             found[folder.name] = [last.name, *(digest(file) for file in sorted(last.glob("*.safetensors")))]
-            found[f"{folder.name} best"] = timeless(_json(folder / "best.json"))
+            found[f"{folder.name} best"] = _best(folder / "best.json")
     if with_metrics:
         lines = (run / "metrics.jsonl").read_text().splitlines()
         found["metrics"] = [timeless(json.loads(line)) for line in lines]
@@ -78,6 +78,13 @@ def difference(found: Any, wanted: Any, where: str = "") -> str:
         return next((text for text in texts if text), "")
     same = json.dumps(found) == json.dumps(wanted)  # as text, in which NaN is NaN
     return "" if same else f"{where.rstrip('.')} is {found!r:.60}, not {wanted!r:.60}"
+
+
+def _best(path: Path) -> Any:
+    try:
+        return timeless(_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        return f"unreadable: {error!r:.80}"
 
 
 def _json(path: Path) -> dict[str, Any]:

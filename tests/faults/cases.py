@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from tests.faults import damaged
+from tests.faults import damaged, inputs, options, wrong_settings
 from tests.faults.material import Material
 from tests.faults.rule import Problem
 from tests.faults.serving import Server
 
-FAMILIES: dict[str, tuple[ModuleType, int]] = {module.FAMILY: (module, share) for module, share in ((damaged, 60),)}
+FAMILIES: dict[str, tuple[ModuleType, int]] = {module.FAMILY: (module, share) for module, share in ((damaged, 57), (inputs, 17), (wrong_settings, 13), (options, 5))}
 SUBJECTS = ("tables", "wide", "sparse")
 
 

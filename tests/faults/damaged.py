@@ -40,13 +40,18 @@ def _cycle(material: Material, server: Server, subject: str, draw: random.Random
             if not files[tree]:
                 continue
             for _ in range(share):
-                file = _next(todo, tree, files[tree], draw)
+                file = _next(todo, tree, [*files[tree], *filter(_describes_others, files[tree])], draw)
                 kind = _next(todo, f"{tree}/{file}", kinds_for(Path(file)), draw)
                 readers = [name for name in applicable(subject) if tree in COMMANDS[name].reads]
                 if file in NOT_READ:
                     readers = ["evaluate"]
                 command = _next(todo, f"{tree} {kind}", readers, draw)
                 yield f"{FAMILY}:{subject}:{tree}/{file}:{kind}:{command if command in readers else readers[0]}"
+
+
+def _describes_others(file: str) -> bool:
+    """Files of few bytes on which much depends are drawn twice as often."""
+    return file.endswith((".json", ".toml"))
 
 
 def _next(todo: dict[str, list[str]], key: str, entries: list[str], draw: random.Random) -> str:
@@ -114,6 +119,8 @@ def _check_answer(
         wanted = {key: value for key, value in wanted.items() if key not in ("metrics", "metrics_lines")}
     if name.startswith("inspect-") and inside.rpartition("/")[2] in OPTIONAL and kind in ("delete", "directory"):
         return []
+    if name == "resume" and inside.endswith("best.json"):  # of the seed that is done: nobody reads it here
+        wanted, found = ({key: one for key, one in side.items() if key[-5:] != " best"} for side in (wanted, found))
     different = answers.difference(found, wanted)
     return [Problem("wrong", f"exit code 0, but {different}")] if different else []
 

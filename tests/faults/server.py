@@ -46,21 +46,26 @@ def _answer(replies: Any, reply: dict[str, Any]) -> None:
     replies.flush()
 
 
-def _settings() -> dict[str, list[Any]]:
-    """Every setting of nfdist.config by its full name, with its type and its default."""
+def _settings() -> dict[str, str]:
+    """Every setting of nfdist.config by its full name, with its type."""
     config = importlib.import_module("nfdist.config").Config()
     return {
-        f"{section.name}.{field.name}": [str(field.type), getattr(getattr(config, section.name), field.name)]
+        f"{section.name}.{field.name}": _type(field)
         for section in dataclasses.fields(config)
         for field in dataclasses.fields(getattr(config, section.name))
     }
 
 
-def _recipe_keys() -> list[str]:
+def _recipe_keys() -> dict[str, str]:
+    """Every key of a recipe, with its type."""
     recipe = importlib.import_module("nfdist.partition.recipe").Recipe
     options = importlib.import_module("nfdist.partition.sources").SourceOptions
-    names = [field.name for kind in (recipe, options) for field in dataclasses.fields(kind)]
-    return [name for name in names if name != "options"]
+    keys = {field.name: _type(field) for kind in (recipe, options) for field in dataclasses.fields(kind)}
+    return {name: kind for name, kind in keys.items() if name != "options"}
+
+
+def _type(field: Any) -> str:
+    return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 
 def _run(request: dict[str, Any], replies: int) -> dict[str, Any]:
