@@ -38,8 +38,10 @@ def main() -> int:
         finally:
             engine.close()
         print(report.summary())
-        print(f"{len(report.problems)} cases, {len(report.violations)} with violations, "
-              f"seed {options.seed}, {time.monotonic() - started:.0f} s")
+        print(
+            f"{len(report.problems)} cases, {len(report.violations)} with violations, "
+            f"seed {options.seed}, {time.monotonic() - started:.0f} s"
+        )
         return 1 if report.violations else 0
 
 

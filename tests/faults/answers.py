@@ -35,7 +35,9 @@ def table(path: Path) -> str:
 def training(run: Path, with_metrics: bool = True) -> dict[str, Any]:
     """All that must come out the same however a training went: weights, lines and scores."""
     result = _json(run / "result.json")
-    found: dict[str, Any] = {"result": timeless({key: result.get(key) for key in ("metric", "best", "final", "per_seed")})}
+    found: dict[str, Any] = {
+        "result": timeless({key: result.get(key) for key in ("metric", "best", "final", "per_seed")})
+    }
     for folder in sorted((run / "checkpoints").glob("seed-*")):
         last = max((path for path in folder.glob("step-*") if path.is_dir()), default=None)
         if last is not None:

@@ -178,7 +178,9 @@ def sample(material: Material, server: Server, draw: random.Random, count: int) 
     draw.shuffle(kinds)
     for tree in ("graph", "graph.hops", "run"):
         files = files_of(material, server, subject, tree)
-        files = [file for file in files if "part-00001" not in file and "part-00002" not in file and "step-" not in file]
+        files = [
+            file for file in files if "part-00001" not in file and "part-00002" not in file and "step-" not in file
+        ]
         for file in files:
             possible = [kind for kind in kinds if kind in kinds_for(Path(file))]
             kind = possible[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.faults import cases
 from tests.faults.material import Material
 from tests.faults.report import Report
-from tests.faults.rule import Problem
+from tests.faults.rule import Problem, Skipped
 from tests.faults.serving import Server, ServerLostError
 
 
@@ -64,7 +64,7 @@ class Engine:
         try:
             with self._server() as server:
                 problems = cases.run(name, self.seed, folder, self.material, server)
-        except cases.Skipped as skipped:
+        except Skipped as skipped:
             report.skipped[name] = str(skipped)
             return
         except ServerLostError as error:

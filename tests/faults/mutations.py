@@ -30,7 +30,9 @@ class Mutation:
     words: tuple[str, ...] = ()
 
 
-def _npz(change: Callable[[dict[str, Any]], Any], refused: bool = True, source: str = "graph.npz", *words: str) -> Mutation:
+def _npz(
+    change: Callable[[dict[str, Any]], Any], refused: bool = True, source: str = "graph.npz", *words: str
+) -> Mutation:
     def write(path: Path) -> None:
         with np.load(path) as stored:
             arrays = dict(stored)

@@ -9,6 +9,10 @@ MORE_BYTES = 1 << 30
 RULES = ("wrong", "accepted", "code", "traceback", "line", "left", "memory", "time", "again")
 
 
+class Skipped(Exception):  # noqa: N818, since it is no error
+    """A case that this machine does not allow, and why."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """What of the rule was broken: one of RULES, and in which way."""
@@ -42,7 +46,9 @@ def _check_words(outcome: Outcome) -> list[Problem]:
     lines = outcome.stderr.splitlines()
     foreign = [line for line in lines if not line.startswith(STARTING)]
     if foreign or not lines:
-        return [Problem("line", f"{len(lines)} lines, not of nfdist: {foreign[0] if foreign else 'no line at all'!r:.200}")]
+        return [
+            Problem("line", f"{len(lines)} lines, not of nfdist: {foreign[0] if foreign else 'no line at all'!r:.200}")
+        ]
     if outcome.killed:
         return [Problem("line", f"killed by the signal in the midst of its work: {lines[-1]:.200}")]
     return []

@@ -70,11 +70,15 @@ def _type(field: Any) -> str:
 
 def _run(request: dict[str, Any], replies: int) -> dict[str, Any]:
     """Run one command in a child and tell how it ended, in the words of a shell."""
+    ready, begins = os.pipe()
     started = time.monotonic()
     child = os.fork()
     if child == 0:
         os.close(replies)
-        _become_command(request)
+        _become_command(request, begins)
+    os.close(begins)
+    select.select([ready], [], [], request["seconds"])  # the end of the pipe is closed when the command begins
+    os.close(ready)
     handle = os.pidfd_open(child)
     ended, sent = False, False
     try:
@@ -106,7 +110,7 @@ def _ends_within(handle: int, seconds: float) -> bool:
     return bool(select.select([handle], [], [], seconds)[0])
 
 
-def _become_command(request: dict[str, Any]) -> NoReturn:
+def _become_command(request: dict[str, Any], begins: int) -> NoReturn:
     """The child: what `python -m nfdist` is once everything is imported, until the very end of its process."""
     code = 1
     try:
@@ -122,7 +126,9 @@ def _become_command(request: dict[str, Any]) -> NoReturn:
         if request.get("file_bytes"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes"],) * 2)
         sys.argv = ["nfdist", *request["argv"]]
-        importlib.import_module("nfdist.cli.main").entry()
+        entry = importlib.import_module("nfdist.cli.main").entry
+        os.close(begins)
+        entry()
     except SystemExit as finished:
         code = finished.code if isinstance(finished.code, int) else int(finished.code is not None)
     except KeyboardInterrupt:
@@ -131,6 +137,8 @@ def _become_command(request: dict[str, Any]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):  # the work is done, only the interpreter is not
+            signal.signal(number, signal.SIG_IGN)
         with contextlib.suppress(BaseException):
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()

@@ -90,6 +90,8 @@ class Server:
             "signal": signal,
             "after": after,
         }
+        for path in (stdout, stderr):  # a command that is killed at once must not have the words of another
+            path.unlink(missing_ok=True)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")

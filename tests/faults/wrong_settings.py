@@ -111,7 +111,9 @@ def _partition(folder: Path, key: str, value: str, material: Material, server: S
     lines = recipe.read_text().replace(str(original), str(recipe.parent)).splitlines()
     lines = [line for line in lines if line.partition(" ")[0] not in (key, "method", "assignment")]
     out = [f'out = "{folder}/out"', 'method = "random"']
-    recipe.write_text("\n".join([*lines, *(line for line in out if line.partition(" ")[0] != key), f"{key} = {value}\n"]))
+    recipe.write_text(
+        "\n".join([*lines, *(line for line in out if line.partition(" ")[0] != key), f"{key} = {value}\n"])
+    )
     outcome = server.run(["partition", str(recipe)], folder / "recipe")
     problems = check_ending(outcome, known.peak_bytes)
     if outcome.code == 0 and not problems and (folder / "out").exists():
@@ -126,8 +128,6 @@ def sample(material: Material, server: Server, draw: random.Random, count: int) 
         f"{FAMILY}:train:attention.temperature:inf",
         f"{FAMILY}:train:model.channels:100000000000000000000",
         f"{FAMILY}:train:relation.order:1000000",
-        f"{FAMILY}:recipe:directed:\"no\"",
-        f"{FAMILY}:recipe:seed:\"x\"",
+        f'{FAMILY}:recipe:directed:"no"',
+        f'{FAMILY}:recipe:seed:"x"',
     ]
-
-
