@@ -57,13 +57,13 @@ def known_of(subject: str, name: str, material: Material, server: Server) -> Ref
         return reference(subject, name, material, server)
 
     def make() -> Reference:
-        folder = material.folder / "references" / f"{subject}-{name}"
+        folder = material.folder / "references" / f"{subject}-{name}-undisturbed"
         place = place_for(folder, subject, "train", material, server)
         outcome = server.run(STOPPED[name].words(place), folder)
         assert outcome.code == 0, f"{outcome.words} failed on undamaged material:\n{outcome.stderr}"
         return Reference(STOPPED[name].answer(place, outcome), outcome)
 
-    made = material.piece(f"reference {subject} {name}", make)
+    made = material.piece(f"undisturbed {subject} {name}", make)
     assert isinstance(made, Reference)
     return made
 
