@@ -85,7 +85,7 @@ def difference(found: Any, wanted: Any, where: str = "") -> str:
 def _best(path: Path) -> Any:
     try:
         return timeless(_json(path))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         return f"unreadable: {error!r:.80}"
 
 

@@ -80,21 +80,22 @@ def run(words: list[str], folder: Path, draw: random.Random, material: Material,
     place = place_for(folder, subject, name, material, server)
     tree, _, inside = file.partition("/")
     target = place.copy(tree) / inside
-    original = target.read_bytes()
+    undamaged = {path: path.read_bytes() for path in place.copy(tree).rglob("*") if path.is_file()}
+    original = undamaged[target]
     place.metrics_matter = inside != "metrics.jsonl"
     apply(kind, target, draw, material.tree(server, subject, tree, other=True) / inside)
-    changed = not target.is_file() or target.read_bytes() != original
+    damaged = {path: was for path, was in undamaged.items() if not path.is_file() or path.read_bytes() != was}
     before = command.outputs(place)
     outcome = server.run(command.words(place), folder)
     problems = check_ending(outcome, known.outcome.peak_bytes)
     if outcome.code == 0 and not problems:
         problems += _check_answer(place, command, name, known, outcome, inside, kind)
-        if name == "verify" and changed and not _says_the_same(target, original):
+        if name == "verify" and damaged and not _says_the_same(target, original):
             problems.append(Problem("wrong", "checksums are said to hold for a file that was changed"))
     elif outcome.code:
         problems += check_refused(place, command, known, before, "resume" if tree != "interrupted" else "")
         if name == "resume" and not problems:
-            problems += _check_continues(place, target, original, known)
+            problems += _check_continues(place, damaged, known)
     return problems + left_aside(folder)
 
 
@@ -156,12 +157,13 @@ def check_refused(
     return problems
 
 
-def _check_continues(place: Place, target: Path, original: bytes, known: Reference) -> list[Problem]:
-    """A refused --resume has done no harm: with the file repaired, it comes out as it should."""
-    if target.is_dir():
-        shutil.rmtree(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(original)
+def _check_continues(place: Place, damaged: dict[Path, bytes], known: Reference) -> list[Problem]:
+    """A refused --resume has done no harm: with the files repaired, it comes out as it should."""
+    for path, content in damaged.items():
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     place.metrics_matter = True
     outcome = place.server.run(COMMANDS["resume"].words(place), place.folder)
     if outcome.code:

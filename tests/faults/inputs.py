@@ -114,12 +114,8 @@ def _prepare(folder: Path, source: str, material: Material, server: Server) -> t
     """A case with a copy of the source."""
     place = place_for(folder, "tables", "predict", material, server)
     assert (folder / CASE_MARK).exists()
-    if source == "config":
-        target = folder / "config.toml"
-        shutil.copyfile(place.config, target)
-        return place, target
-    original = material.source(SOURCES[source][0])
-    target = folder / "input" / original.name
+    original = Path(place.config) if source == "config" else material.source(SOURCES[source][0])
+    target = folder / "input" / ("config.toml" if source == "config" else original.name)
     target.parent.mkdir()
     if original.is_file():
         shutil.copyfile(original, target)

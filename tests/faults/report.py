@@ -57,4 +57,4 @@ def _group(name: str) -> str:
     words = name.split(":")
     if words[0] == "damage":
         return f"damage {words[2].partition('/')[0]} {words[4]}"
-    return " ".join(words[:2])
+    return f"{words[0]} {words[1].split()[0]}"
