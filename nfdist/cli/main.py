@@ -48,7 +48,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_environment()
     launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
     with Interruptible(launcher) as interruptible:
-        return _run(list(sys.argv[1:] if argv is None else argv), interruptible)
+        code = _run(list(sys.argv[1:] if argv is None else argv), interruptible)
+        return _flushed(code)
+
+
+def _flushed(code: int) -> int:
+    """The exit code once stdout has been written: what it holds would fail again when the interpreter exits."""
+    if sys.stdout is None:  # as it is when the command was started without one
+        return code
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        notice(f"stdout cannot be written ({error.strerror}): the result is not there, give it a place with room")
+        return code or 2
+    return code
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def set_environment() -> None:
@@ -86,10 +108,7 @@ def _run(words: list[str], interruptible: Interruptible) -> int:
     try:
         options = _parse(words)
         interruptible.check()
-        code = int(options.run(options))
-        if sys.stdout is not None:  # as it is when the command was started without one
-            sys.stdout.flush()
-        return code
+        return int(options.run(options))
     except SystemExit as finished:  # --help and --version
         if finished.code:
             raise
@@ -104,9 +123,7 @@ def _run(words: list[str], interruptible: Interruptible) -> int:
     except BrokenPipeError:
         if not _reader_left():
             raise
-        # What stdout still holds would fail once more when the interpreter exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # as if all had been read
     except Exception as error:
         text = explain(error, command)
         if text is None:

@@ -72,7 +72,8 @@ def run_lines(facts: dict[str, Any]) -> list[str]:
     damaged = len(facts["problems"])
     lines = [
         f"run on partition {facts['partition'] or '(none)'}, {len(checkpoints)} checkpoints of "
-        f"{_mebibytes(facts['bytes'])}, " + (f"{damaged} damaged files" if damaged else "checksums hold"),
+        f"{_mebibytes(facts['bytes'])}, "
+        + (f"{damaged} damaged {'file' if damaged == 1 else 'files'}" if damaged else "checksums hold"),
         f"  {facts['model']} of {facts['layers']} layers, {facts['channels']} channels, {facts['heads']} heads, "
         f"{facts['attention']} attention, relation of order {facts['relation_order']}",
         f"  {facts['epochs']} epochs, {facts['batch_nodes'] or 'all'} nodes a batch, learning rate "

@@ -152,7 +152,7 @@ def test_three_ranks_take_over_from_one_that_was_stopped(config: Path, tmp_path:
     with started(alone("train", config, f"run.dir={run}", "train.keep=1000"), tmp_path / "log") as job:
         job.wait_until(lambda: steps_made(run) >= 25)
         job.process.send_signal(signal.SIGTERM)
-        assert job.wait() == 0
+        assert job.wait() == 143
         assert "nfdist: SIGTERM: stopped at step " in job.output
     at = rewind(run)
     finish(torchrun("train", config, f"run.dir={run}", "--resume", workers=3), tmp_path / "log of the rest")
