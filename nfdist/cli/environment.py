@@ -2,6 +2,11 @@
 
 import errno
 import os
+import resource
+
+from nfdist.errors import ConfigError
+
+LEAST_ADDRESS_SPACE_BYTES = 3 << 29  # torch, OpenBLAS, pyarrow and DGL with two threads, tried with ulimit -v
 
 # What torch, numpy, the dynamic linker and Python say when memory is short.
 _MEMORY_WORDS = (
@@ -36,6 +41,16 @@ def explain(error: BaseException, command: str) -> str | None:
         }.get(error.errno, "see that it can be read and written, and run the command again")
         return f"{command}: {where or 'a file'} cannot be used ({error.strerror}): {advice}"
     return None
+
+
+def check_address_space(command: str) -> None:
+    """Refuse a limit under which the libraries cannot even be loaded: some of them abort instead of saying so."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE_BYTES:
+        raise ConfigError(
+            f"{command} may use {limit / 2**30:.2f} GiB of addresses, and loading its libraries takes "
+            f"{LEAST_ADDRESS_SPACE_BYTES / 2**30:g} GiB: raise the limit (ulimit -v)"
+        )
 
 
 def open_standard_streams() -> None:

@@ -14,12 +14,13 @@ import select
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from signal import SIGINT
 from types import ModuleType
 from typing import NoReturn
 
 from nfdist import __version__, files
-from nfdist.cli.environment import explain, open_standard_streams
+from nfdist.cli.environment import check_address_space, explain, open_standard_streams
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
 from nfdist.train.signals import Interruptible, Stopped, exit_code
@@ -84,11 +85,13 @@ def entry() -> NoReturn:
     """The installed script and `python -m nfdist`."""
     open_standard_streams()
     code = main()
-    if any(thread.daemon for thread in threading.enumerate()):
-        # A thread that waits in torch for a rank that is lost would abort the process instead of ending with it.
+    if code or any(thread.daemon for thread in threading.enumerate()):
+        # A thread that waits in torch for a rank that is lost would abort the process instead of ending with it, and
+        # so do some libraries where memory is short.
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()
+                with suppress(OSError, ValueError):
+                    stream.flush()
         os._exit(code)
     sys.exit(code)
 
@@ -158,6 +161,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=f"nfdist {name}: {purpose}.", allow_abbrev=False)
         if name == asked:
+            check_address_space(name)
             module = _import_command(name)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
