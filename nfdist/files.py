@@ -18,6 +18,8 @@ from nfdist.errors import NfdistError
 BLOCK_BYTES = 1 << 22
 CHECKSUM_BYTES = 16
 
+_UNFINISHED: set[Path] = set()  # what this process has aside
+
 
 @contextmanager
 def written_aside(
@@ -40,11 +42,8 @@ def written_aside(
             yield aside
             for folder in (*(path for path in aside.iterdir() if path.is_dir()), aside):
                 flush(folder)
-            retired = _aside(directory)
-            if replace and directory.is_dir():
-                directory.rename(retired)
-            aside.rename(directory)
-            _delete(retired)
+            _put_in_place(aside, directory, replace)
+            _UNFINISHED.discard(aside)
         except BaseException as error:
             _delete(aside)
             if isinstance(error, OSError) and _is_taken(directory, error):
@@ -63,6 +62,7 @@ def replaced(path: Path) -> Iterator[Path]:
         yield aside
         flush(aside)
         aside.replace(path)
+        _UNFINISHED.discard(aside)
     except BaseException:
         _delete(aside)
         raise
@@ -71,8 +71,13 @@ def replaced(path: Path) -> Iterator[Path]:
 
 def replace_file(path: Path, text: str) -> None:
     """Give a file new content that is whole at any time and survives a loss of power; its folder must exist."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """`replace_file` for what is no text."""
     with replaced(path) as aside:
-        aside.write_bytes(text.encode())
+        aside.write_bytes(content)
 
 
 def remove(path: Path) -> None:
@@ -80,6 +85,15 @@ def remove(path: Path) -> None:
     aside = _aside(path)
     path.rename(aside)
     _delete(aside)
+
+
+def abandon() -> None:
+    """Remove all that this process has aside, since it must end now: whoever still writes there fails."""
+    for path in list(_UNFINISHED):
+        # Under another name first, which its writer can no longer rename to the final one.
+        with suppress(OSError):
+            path = path.rename(_aside(path))
+        _delete(path)
 
 
 def remove_stale(folder: Path, name: str | None = None) -> None:
@@ -173,11 +187,40 @@ def disk_errors_as(refusal: type[NfdistError], path: Path, need: str = "") -> It
 
 
 def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp-{os.getpid()}-{socket.gethostname()}-{secrets.token_hex(4)}")
+    name = re.sub(r"^\.(.+)\.tmp-.*", r"\1", path.name)  # of what is aside already
+    aside = path.with_name(f".{name}.tmp-{os.getpid()}-{socket.gethostname()}-{secrets.token_hex(4)}")
+    _UNFINISHED.add(aside)
+    return aside
+
+
+def _put_in_place(aside: Path, directory: Path, replace: bool) -> None:
+    """Give what is aside its name; what had it comes back if that fails."""
+    retired = _aside(directory)
+    _UNFINISHED.discard(retired)
+    try:
+        if replace and directory.is_dir():
+            directory.rename(retired)
+        aside.rename(directory)
+    finally:
+        if retired.exists() and not directory.exists():
+            retired.rename(directory)
+    _delete(retired)
 
 
 def _is_taken(directory: Path, error: OSError) -> bool:
     return error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR) and os.path.lexists(directory)
+
+
+def process_start(process: int) -> str | None:
+    """When a process of this host was started, in its kernel's count: its number may be given again, this may not.
+
+    None when it has ended; "unknown" where no kernel tells.
+    """
+    try:
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "unknown" if _alive(process) else None
+    return None if state in "ZX" else fields[18]
 
 
 def _alive(process: int) -> bool:
@@ -195,3 +238,4 @@ def _delete(aside: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     with suppress(OSError):
         aside.unlink()
+    _UNFINISHED.discard(aside)

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ class Progress(Protocol):
 def notice(text: str, stream: TextIO | None = None) -> None:
     """Tell the user something in one line."""
     # The stream is looked up at each call, since a live progress bar stands in for sys.stderr to print above itself.
-    print("nfdist:", *(line.strip() for line in text.splitlines()), file=stream or sys.stderr, flush=True)
+    stream = stream or sys.stderr
+    if stream is None:  # as it is when the command was started without one
+        return
+    with suppress(OSError, ValueError):  # nobody listens any more, or there is no room: no reason to end the work
+        print("nfdist:", *(line.strip() for line in text.splitlines()), file=stream, flush=True)
 
 
 def warn(text: str, stream: TextIO | None = None) -> None:
@@ -35,7 +39,7 @@ def progress(
 ) -> Iterator[Progress]:
     """Show work of `total` steps: a bar on a terminal, otherwise a line now and then."""
     stream = stream or sys.stderr
-    bars = _make_bars(stream) if stream.isatty() else None
+    bars = _make_bars(stream) if stream is not None and not stream.closed and stream.isatty() else None
     if bars is not None and bars.console.is_interactive:
         with bars:
             yield _Bar(bars, bars.add_task(title, total=total, note=""))

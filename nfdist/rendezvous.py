@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from nfdist.errors import ConfigError, WorldError
+from nfdist.files import process_start
 from nfdist.world import Watch, World
 
 _SECONDS_BETWEEN_SIGNS = 0.5
@@ -97,10 +98,30 @@ def join(place: Place, device: torch.device, timeout_seconds: float) -> Iterator
         signs.stop()
 
 
-def given_up_file(environment: Mapping[str, str]) -> Path | None:
-    """A file that says to later attempts of the same torchrun that none can succeed; None without torchrun."""
-    error_file = environment.get("TORCHELASTIC_ERROR_FILE")  # .../<this launch>/attempt_0/<local rank>/error.json
-    return Path(error_file).parents[2] / "nfdist-gave-up" if error_file else None
+class Attempts:
+    """What the attempts of one torchrun tell each other through a file: that no later one should try again."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        error_file = environment.get("TORCHELASTIC_ERROR_FILE")  # .../<this launch>/attempt_0/<local rank>/error.json
+        self._file = Path(error_file).parents[2] / "nfdist-gave-up" if error_file else None
+        self._number = int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+    def give_up(self, code: int, only_failures: bool = False) -> None:
+        """Let every later attempt end with this exit code; `only_failures` leaves out those after which a host joins.
+
+        torchrun stops and starts its workers to take in another host, too, and does not count that as an attempt.
+        """
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.write_text(f"{code} {self._number if only_failures else -1}")
+
+    def earlier_code(self) -> int | None:
+        """The exit code of an attempt that gave up, if this one should."""
+        try:
+            code, number = map(int, self._file.read_text().split()) if self._file else (0, self._number)
+        except (OSError, ValueError):
+            return None
+        return code if self._number > number else None
 
 
 def choose_device(wanted: str, place: Place) -> torch.device:
@@ -273,10 +294,5 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _process_name(process: int) -> str:
-    """A name no other process has, today or later, on any host: its number may be given again, its start may not."""
-    try:
-        with open(f"/proc/{process}/stat") as file:  # noqa: PTH123
-            started = file.read().rpartition(")")[2].split()[19]
-    except OSError:
-        started = "unknown"
-    return f"{socket.gethostname()}-{process}-{started}"
+    """A name no other process has, today or later, on any host."""
+    return f"{socket.gethostname()}-{process}-{process_start(process) or 'unknown'}"

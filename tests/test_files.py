@@ -148,3 +148,30 @@ def test_a_checked_file_is_refused_after_the_change_of_any_byte(content: dict[st
             if altered != written:
                 with pytest.raises(ValueError, match=r"altered since it was written: restore it|format version"):
                     files.load_checked(altered, 2, "restore it")
+
+
+def test_what_is_replaced_stays_until_its_successor_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "states").mkdir()
+    (tmp_path / "states" / "old").touch()
+
+    def replaced() -> None:
+        with files.written_aside(tmp_path / "states", 0, "folder", CheckpointError, replace=True) as aside:
+            (aside / "new").touch()
+            assert names(tmp_path / "states") == ["old"]
+
+    rename = Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if target.name == "states" and ".tmp-" in path.name and (path / "new").exists():
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", failing)
+        with pytest.raises(CheckpointError, match="Input/output error"):
+            replaced()
+    assert names(tmp_path) == ["states"]
+    assert names(tmp_path / "states") == ["old"]
+    replaced()
+    assert names(tmp_path) == ["states"]
+    assert names(tmp_path / "states") == ["new"]

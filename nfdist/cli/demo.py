@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 from nfdist.errors import ConfigError, NfdistError
+from nfdist.train.signals import Stopped
 
 CONFIG = """\
 # The paper's Amazon2M setting, for a graph of its shape at a hundredth of its size.
@@ -137,9 +139,18 @@ def _step(words: list[str]) -> dict[str, Any]:
     # A worker with all the cores of the host would only be in the way of the others.
     environment = {"OMP_NUM_THREADS": "1", **os.environ} if module != "nfdist" else dict(os.environ)
     command = [sys.executable, "-m", module, *words[1:], "--json"]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    lines = done.stdout.splitlines()
+    # In a session of its own, so that a Ctrl-C reaches it once, from here.
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            output, _ = process.communicate()
+        except (Stopped, KeyboardInterrupt) as stop:
+            process.send_signal(stop.signal if isinstance(stop, Stopped) else SIGINT)
+            process.communicate()
+            raise
+    lines = output.splitlines()
     print("\n".join(lines[:-1]), flush=True)
-    if done.returncode:
-        raise NfdistError(f"{words[0]} ended with exit code {done.returncode}: its own message is above")
+    if process.returncode:
+        raise NfdistError(f"{words[0]} ended with exit code {process.returncode}: its own message is above")
     return dict(json.loads(lines[-1]))

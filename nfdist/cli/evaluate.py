@@ -4,9 +4,10 @@ import argparse
 import json
 import os
 import time
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGINT
+from signal import Signals
 from typing import Any
 
 import torch
@@ -15,16 +16,17 @@ from nfdist import log
 from nfdist.collectives import alike, largest, together
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
-from nfdist.evaluate.follow import EVALUATIONS_FILE, FollowedRun, follow
+from nfdist.evaluate.follow import FollowedRun, follow
 from nfdist.evaluate.job import SPLITS, Evaluator, Wanted
 from nfdist.evaluate.loading import TrainedModel, load_model, share_model
 from nfdist.evaluate.memory import MemoryWatch, parse_bytes
 from nfdist.memory import peak_resident_bytes
-from nfdist.rendezvous import Place, idle_cores_warning, join
-from nfdist.runs.run import Run
+from nfdist.rendezvous import Attempts, Place, idle_cores_warning, join
+from nfdist.runs.ownership import LOCK_SUFFIX, owning
+from nfdist.runs.run import EVALUATIONS_FILE, Run
 from nfdist.store.store import Store
 from nfdist.train.graph import Graph
-from nfdist.train.signals import StopRequest
+from nfdist.train.signals import StopRequest, exit_code
 from nfdist.world import World
 
 
@@ -50,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    place = Place.read(os.environ)
+    place, attempts = Place.read(os.environ), Attempts(os.environ)
+    earlier = attempts.earlier_code()
+    if earlier is not None:
+        return earlier
     with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
@@ -58,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         with alike():
             wanted = wanted_of(options)
         if options.follow:
-            return follow_run(options, place, world)
+            return follow_run(options, place, world, attempts)
         outcome = evaluate(options, wanted, place, world)
     if place.rank == 0:
         print(describe(options.run_dir, outcome))
@@ -89,15 +94,48 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
 
 def evaluate(options: argparse.Namespace, wanted: Wanted, place: Place, world: World) -> dict[str, Any]:
     """The outcome on every rank. Every rank must call this; only the first needs the run directory."""
-    found = together(world, lambda: load_model(options.run_dir, options.checkpoint) if world.rank == 0 else None)
-    trained = share_model(world, found)
-    return Session(options, trained, place, world).evaluate(trained, wanted)
+    with ExitStack() as stack:
+
+        def load() -> TrainedModel | None:
+            if world.rank != 0:
+                return None
+            found = load_model(options.run_dir, options.checkpoint)
+            if wanted.writes:
+                stack.enter_context(_owning(options.run_dir, "evaluate", "evaluated", place))
+            return found
+
+        trained = share_model(world, together(world, load))
+        return Session(options, trained, place, world).evaluate(trained, wanted)
 
 
-def follow_run(options: argparse.Namespace, place: Place, world: World) -> int:
+def follow_run(options: argparse.Namespace, place: Place, world: World, attempts: Attempts) -> int:
     """Score every checkpoint of a run as it comes. Every rank must call this."""
-    path = Path(options.run_dir)
-    followed = together(world, lambda: FollowedRun(Run.open(path)) if world.rank == 0 else None)
+    with ExitStack() as stack:
+
+        def open_run() -> FollowedRun | None:
+            if world.rank != 0:
+                return None
+            run = Run.open(Path(options.run_dir))
+            stack.enter_context(_owning(options.run_dir, "follow", "followed", place))
+            return FollowedRun(run)
+
+        count, stopped = _follow(options, place, world, together(world, open_run))
+    if world.rank == 0:
+        print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
+        if options.json:
+            print(json.dumps({"evaluated": count}))
+    if stopped is None:
+        return 0
+    if world.rank == 0:
+        log.notice(f"{stopped.name}: stopped; run the same command again")
+    attempts.give_up(exit_code(stopped), only_failures=True)
+    return exit_code(stopped)
+
+
+def _follow(
+    options: argparse.Namespace, place: Place, world: World, followed: FollowedRun | None
+) -> tuple[int, Signals | None]:
+    """How many checkpoints were scored, and the signal that any rank was stopped by."""
     sessions: list[Session] = []  # opened with the first model, which says which graph
 
     def score(trained: TrainedModel) -> dict[str, Any]:
@@ -117,13 +155,15 @@ def follow_run(options: argparse.Namespace, place: Place, world: World) -> int:
             until_done=options.until_done,
             poll_seconds=options.poll_seconds,
         )
-        if largest(world, torch.tensor([int(stop.received is not None)]), "stopped?").item():
+        received = int(largest(world, torch.tensor([stop.received or 0]), "stopped?").item())
+        if received:
             stop.heed()
-    if world.rank == 0:
-        print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
-        if options.json:
-            print(json.dumps({"evaluated": count}))
-    return 130 if stop.received == SIGINT else 0
+    return count, Signals(received) if received else None
+
+
+def _owning(run_dir: str, name: str, deed: str, place: Place) -> AbstractContextManager[None]:
+    """Be the only process that does so in a run; a training may go on beside it."""
+    return owning(Path(run_dir) / f"{name}{LOCK_SUFFIX}", deed, place.launch)
 
 
 class Session:

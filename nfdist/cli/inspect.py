@@ -37,9 +37,10 @@ def run(options: argparse.Namespace) -> int:
     print(f"{directory}: " + "\n".join(lines))
     if options.json:
         print(json.dumps(facts))
-    for checkpoint in facts.get("checkpoints", ()):
-        if "problem" in checkpoint:
-            raise CheckpointError(checkpoint["problem"])
+    problems = facts.get("problems", ())
+    if problems:
+        others = f" (and {len(problems) - 1} more problems, see above)" if len(problems) > 1 else ""
+        raise CheckpointError(f"{problems[0]}{others}")
     return 0
 
 

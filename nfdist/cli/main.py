@@ -3,7 +3,8 @@
 A command is a module nfdist/cli/<name>.py with `add_arguments(parser)` and `run(options) -> int`, and one line in
 COMMANDS. Only the module of the command that was asked for is imported, so that `nfdist --help` never waits for torch.
 
-Exit codes: 0 done, 2 a user's mistake (one line on stderr), 1 a bug (a traceback), 130 interrupted.
+Exit codes: 0 done, 2 a user's mistake (one line on stderr), 1 a bug (a traceback), 130 interrupted by Ctrl-C, 143
+stopped by SIGTERM.
 """
 
 import argparse
@@ -13,12 +14,16 @@ import select
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from signal import SIGINT
 from types import ModuleType
 from typing import NoReturn
 
-from nfdist import __version__
+from nfdist import __version__, files
+from nfdist.cli.environment import check_address_space, explain, open_standard_streams
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
+from nfdist.train.signals import Interruptible, Stopped, exit_code
 
 # What torch's C++ side merely remarks is not for the users of a command.
 ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -42,17 +47,31 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; bugs are raised."""
     set_environment()
-    code = 0
+    launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
+    with Interruptible(launcher) as interruptible:
+        code = _run(list(sys.argv[1:] if argv is None else argv), interruptible)
+        return _flushed(code)
+
+
+def _flushed(code: int) -> int:
+    """The exit code once stdout has been written: what it holds would fail again when the interpreter exits."""
+    if sys.stdout is None:  # as it is when the command was started without one
+        return code
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
-        if sys.stdout is not None:  # as it is when the command was started without one
-            sys.stdout.flush()
+        sys.stdout.flush()
     except BrokenPipeError:
         if not _reader_left():
             raise
-        # What stdout still holds would fail once more when the interpreter exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        notice(f"stdout cannot be written ({error.strerror}): the result is not there, give it a place with room")
+        return code or 2
     return code
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def set_environment() -> None:
@@ -64,12 +83,15 @@ def set_environment() -> None:
 
 def entry() -> NoReturn:
     """The installed script and `python -m nfdist`."""
+    open_standard_streams()
     code = main()
-    if any(thread.daemon for thread in threading.enumerate()):
-        # A thread that waits in torch for a rank that is lost would abort the process instead of ending with it.
+    if code or any(thread.daemon for thread in threading.enumerate()):
+        # A thread that waits in torch for a rank that is lost would abort the process instead of ending with it, and
+        # so do some libraries where memory is short.
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()
+                with suppress(OSError, ValueError):
+                    stream.flush()
         os._exit(code)
     sys.exit(code)
 
@@ -83,20 +105,43 @@ class _Parser(argparse.ArgumentParser):
         raise mistake
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], interruptible: Interruptible) -> int:
+    """The exit code of a command, and one line for what its user can do something about."""
+    command = _asked(words) or "nfdist"
     try:
         options = _parse(words)
+        interruptible.check()
         return int(options.run(options))
     except SystemExit as finished:  # --help and --version
         if finished.code:
             raise
         return 0
+    except (Stopped, KeyboardInterrupt) as stop:
+        interruptible.heed()
+        files.abandon()
+        return _report_stop(stop, command)
     except NfdistError as error:
         _report(error)
         return 2
-    except KeyboardInterrupt:
-        notice("interrupted")
-        return 130
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        return 0  # as if all had been read
+    except Exception as error:
+        text = explain(error, command)
+        if text is None:
+            raise
+        _report(NfdistError(text))
+        return 2
+
+
+def _report_stop(stop: BaseException, command: str) -> int:
+    """One line of the first worker; the exit code."""
+    again = "continue with --resume" if command == "train" else "run the same command again"
+    number = stop.signal if isinstance(stop, Stopped) else SIGINT
+    if os.environ.get("RANK", "0") == "0":
+        notice(f"interrupted: {again}" if number == SIGINT else f"{number.name}: stopped; {again}")
+    return exit_code(number)
 
 
 def _report(error: NfdistError) -> None:
@@ -112,17 +157,22 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = _Parser(prog="nfdist", description="NodeFormer for graphs that do not fit one worker.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"nfdist {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    # No option of the top level takes a value, so the first plain word is the command.
-    asked = next((word for word in words if not word.startswith("-")), None)
+    asked = _asked(words)
     for name, purpose in COMMANDS.items():
         command = commands.add_parser(name, help=purpose, description=f"nfdist {name}: {purpose}.", allow_abbrev=False)
         if name == asked:
+            check_address_space(name)
             module = _import_command(name)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     if asked == "train":  # whose options take no values: argparse wants the overrides together
         words = sorted(words, key=lambda word: word.startswith("-"))
     return parser.parse_args(words)
+
+
+def _asked(words: list[str]) -> str | None:
+    """The command: no option of the top level takes a value, so it is the first plain word."""
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 def _import_command(name: str) -> ModuleType:
@@ -139,6 +189,8 @@ def _import_command(name: str) -> ModuleType:
 
 def _reader_left() -> bool:
     """Whether stdout is a pipe nobody reads, as after `| head`; a break of any other pipe is a bug."""
+    if sys.stdout is None:
+        return False
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(0))

@@ -5,7 +5,6 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from signal import SIGINT
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ from nfdist import log, settings
 from nfdist.collectives import fail_together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
-from nfdist.rendezvous import Place, choose_device, given_up_file, idle_cores_warning, join
+from nfdist.rendezvous import Attempts, Place, choose_device, idle_cores_warning, join
 from nfdist.train.job import train
+from nfdist.train.signals import exit_code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,18 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    given_up = given_up_file(os.environ)
-    if given_up is not None and given_up.exists():
-        return 2  # as the attempt before this one explained
+    place, attempts = Place.read(os.environ), Attempts(os.environ)
+    earlier = attempts.earlier_code()
+    if earlier is not None:
+        return earlier  # as the attempt before this one explained
     try:
-        return _run(options, Place.read(os.environ))
+        return _run(options, place, attempts)
     except NfdistError as error:
-        if given_up is not None and error.everywhere and not isinstance(error, WorldError):
-            given_up.touch()
+        if error.everywhere and not isinstance(error, WorldError):
+            attempts.give_up(2)
         raise
 
 
-def _run(options: argparse.Namespace, place: Place) -> int:
+def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     config, device, mistake = Config(), torch.device("cpu"), None
     try:
         config = load(Path(options.config), options.overrides)
@@ -51,7 +52,8 @@ def _run(options: argparse.Namespace, place: Place) -> int:
             log.warn(warning)
         result, stopped = train(config, place, world, device, options.resume)
     if stopped is not None:
-        return 130 if stopped == SIGINT else 0
+        attempts.give_up(exit_code(stopped), only_failures=True)
+        return exit_code(stopped)
     assert result is not None
     if place.rank == 0:
         print(describe(config, result))

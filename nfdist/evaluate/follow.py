@@ -20,10 +20,10 @@ from nfdist.errors import CheckpointError, ConfigError
 from nfdist.evaluate.loading import TrainedModel, fingerprint, read_model, share_model
 from nfdist.files import disk_errors_as
 from nfdist.runs.checkpoint import Checkpoint
-from nfdist.runs.run import Run
+from nfdist.runs.ranking import improves
+from nfdist.runs.run import EVALUATIONS_FILE, Run
 from nfdist.world import World
 
-EVALUATIONS_FILE = "evaluations.jsonl"
 _SECONDS_BETWEEN_LOOKS_AT_SIGNALS = 0.1
 
 
@@ -73,11 +73,9 @@ class FollowedRun:
         self._mark(trained, {**position, **{name: facts[name] for name in ("train", "valid", "test")}})
 
     def _mark(self, trained: TrainedModel, scores: dict[str, Any]) -> None:
-        best = self._run.best_of(trained.seed)
-        if best is not None and None not in (best.get("valid"), scores["valid"]) and scores["valid"] <= best["valid"]:
-            return
         try:
-            self._run.mark_best(trained.seed, trained.step, scores)
+            if improves(scores, self._run.best_of(trained.seed)):
+                self._run.mark_best(trained.seed, trained.step, scores)
         except CheckpointError as error:
             log.notice(f"the best checkpoint so far is gone: {error}, or raise train.keep")
 

@@ -44,6 +44,11 @@ class Wanted:
     chosen: str = ""
     count: int = 10
 
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to write."""
+        return self.outputs or self.states or self.edges or bool(self.chosen)
+
     def __post_init__(self) -> None:
         for option, value in (("--top-k", self.top_k), ("--count", self.count)):
             if value < 1:

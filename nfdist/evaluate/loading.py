@@ -75,7 +75,7 @@ def load_model(run_dir: Path | str, checkpoint: Path | str | None = None) -> Tra
 
 def choose_checkpoint(run: Run) -> Checkpoint:
     """The best checkpoint of a run, else its last."""
-    found = run.best_checkpoint() or run.last_checkpoint(run.config.train.seeds)
+    found = run.chosen_checkpoint()
     if found is None:
         raise CheckpointError(f"{run.path} holds no checkpoint yet: train it, or name one with --checkpoint")
     return found

@@ -1,8 +1,10 @@
 """The HTTP door through which Prometheus reads a registry: /metrics of a thread that ends with its `with` block."""
 
+import contextlib
 import errno
 import socket
 import threading
+import time
 from socketserver import ThreadingMixIn
 from types import TracebackType
 from typing import Any
@@ -12,6 +14,9 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from nfdist.errors import ConfigError
 from nfdist.log import warn
+
+SECONDS_OF_A_SCRAPE = 10.0
+MOST_SCRAPES = 16  # at one time
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> "Server":
@@ -73,22 +78,46 @@ class Server:
 class _Request(WSGIRequestHandler):
     """One scrape: it is not logged, and a client that says nothing is dropped."""
 
-    timeout = 10
+    timeout = SECONDS_OF_A_SCRAPE
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
 class _Scrapes(ThreadingMixIn, WSGIServer):
-    """A thread a request, so that a slow client holds up nobody."""
+    """A thread a request, so that a slow client holds up nobody; for so many of them, and so long, only."""
 
     daemon_threads = True
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        self._open: dict[Any, float] = {}  # the connections, and when each must have ended
+        self._guard = threading.Lock()
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, address = found[0]
         super().__init__((str(address[0]), port), _Request)
         self.set_app(make_wsgi_app(registry))
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is a thread left for a connection; one that is not answered is closed."""
+        with self._guard:
+            if len(self._open) >= MOST_SCRAPES:
+                return False
+            self._open[request] = time.monotonic() + SECONDS_OF_A_SCRAPE
+            return True
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._open.pop(request, None)
+            super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second: hang up on those whose time is over, however many bytes they still drip."""
+        now = time.monotonic()
+        with self._guard:
+            for request, ends in self._open.items():
+                if now > ends:
+                    with contextlib.suppress(OSError):
+                        request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is not worth a traceback in the log of a training run."""

@@ -1,5 +1,7 @@
 """What a run or a checkpoint holds, for people and scripts alike; everything is read, so checksums are checked."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nfdist.errors import CheckpointError
@@ -8,8 +10,16 @@ from nfdist.runs.run import Run
 
 
 def describe_run(run: Run) -> dict[str, Any]:
-    """The facts of a run; a damaged checkpoint has its `problem` instead of an epoch and a size."""
-    bests = {seed: best for seed in run.seeds if (best := run.best_of(seed))}
+    """The facts of a run; a damaged checkpoint has its `problem` instead of an epoch and a size.
+
+    `problems` are those of all files, in one line each.
+    """
+    problems: list[str] = []
+    bests = {}
+    for seed in run.seeds:
+        best = _unless_damaged(partial(run.best_of, seed), problems)
+        if best is not None:
+            bests[seed] = best
     checkpoints = []
     for seed in run.seeds:
         for step, path in run.checkpoint_paths(seed).items():
@@ -19,7 +29,12 @@ def describe_run(run: Run) -> dict[str, Any]:
                 facts |= {"epoch": checkpoint.state.get("epoch"), "bytes": checkpoint.size_bytes}
             except CheckpointError as error:
                 facts["problem"] = str(error)
+                problems.append(str(error))
             checkpoints.append(facts)
+    lines, damaged_line = run.metrics_file.readable()
+    if damaged_line:
+        problems.append(damaged_line)
+    result = _unless_damaged(run.result, problems)
     config = run.config
     return {
         "partition": config.data.partition,
@@ -33,22 +48,32 @@ def describe_run(run: Run) -> dict[str, Any]:
         "batch_nodes": config.train.batch_nodes,
         "learning_rate": config.train.learning_rate,
         "seeds": list(config.train.seeds),
-        "metrics_lines": len(run.metrics()),
+        "metrics_lines": len(lines),
         "checkpoints": checkpoints,
         "best": {str(seed): best for seed, best in bests.items()},
-        "result": run.result(),
+        "result": result,
         "bytes": sum(facts.get("bytes", 0) for facts in checkpoints),
-        "verified": not any("problem" in facts for facts in checkpoints),
+        "problems": problems,
+        "verified": not problems,
     }
+
+
+def _unless_damaged(look: Callable[[], dict[str, Any] | None], problems: list[str]) -> dict[str, Any] | None:
+    try:
+        return look()
+    except CheckpointError as error:
+        problems.append(str(error))
+        return None
 
 
 def run_lines(facts: dict[str, Any]) -> list[str]:
     """The facts of a run as a table."""
     checkpoints = facts["checkpoints"]
-    damaged = sum("problem" in checkpoint for checkpoint in checkpoints)
+    damaged = len(facts["problems"])
     lines = [
         f"run on partition {facts['partition'] or '(none)'}, {len(checkpoints)} checkpoints of "
-        f"{_mebibytes(facts['bytes'])}, " + (f"{damaged} of them damaged" if damaged else "checksums hold"),
+        f"{_mebibytes(facts['bytes'])}, "
+        + (f"{damaged} damaged {'file' if damaged == 1 else 'files'}" if damaged else "checksums hold"),
         f"  {facts['model']} of {facts['layers']} layers, {facts['channels']} channels, {facts['heads']} heads, "
         f"{facts['attention']} attention, relation of order {facts['relation_order']}",
         f"  {facts['epochs']} epochs, {facts['batch_nodes'] or 'all'} nodes a batch, learning rate "
@@ -58,6 +83,8 @@ def run_lines(facts: dict[str, Any]) -> list[str]:
         *(_checkpoint_line(checkpoint, facts["best"]) for checkpoint in checkpoints),
     ]
     result = facts["result"] or {}
+    shown = [checkpoint.get("problem") for checkpoint in checkpoints]
+    lines += [f"  {problem}" for problem in facts["problems"] if problem not in shown]
     for name, scores in (("result", result), ("best", result.get("best")), ("final", result.get("final"))):
         if scores:
             lines.append(f"  {name}: {_plain_values(scores)}")

@@ -2,47 +2,50 @@
 
     config.toml  run.json  metrics.jsonl  result.json  checkpoints/seed-0/{best.json,step-00000100/}
 
-One process writes; any number may read.
+One process writes, its owner (nfdist.runs.ownership); any number may read.
 """
 
-import json
-import math
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from nfdist import __version__, files, log, settings
+from nfdist import __version__, files, log
 from nfdist.config import Config
-from nfdist.errors import CheckpointError, ConfigError
+from nfdist.errors import CheckpointError
 from nfdist.runs.checkpoint import Checkpoint
+from nfdist.runs.metrics_file import MetricsFile
+from nfdist.runs.ownership import LOCK_SUFFIX
+from nfdist.runs.ranking import improves, rank
+from nfdist.runs.records import parse_object, read, read_config, read_record, write_config, write_record
 
-FORMAT_VERSION = 1
+UNCHECKED_KEYS = {"format_version", "nfdist", "owner"}  # of run.json in format version 1
 RUN_FILE = "run.json"
 CONFIG_FILE = "config.toml"
 METRICS_FILE = "metrics.jsonl"
 RESULT_FILE = "result.json"
+EVALUATIONS_FILE = "evaluations.jsonl"  # what nfdist evaluate --follow adds
 REPLACED = ".replaced"
 
 
 @dataclass(frozen=True)
 class Run:
-    """`owner` is an opaque text that says which launch made the run."""
+    """`owner` is an opaque text that says which launch made the run; `unchecked` is one of format version 1."""
 
     path: Path
     config: Config
     owner: str
+    unchecked: bool = False
 
     @staticmethod
     def create(path: Path, config: Config, owner: str) -> "Run":
-        """Begin a run in a directory that is absent or empty."""
+        """Begin a run in a directory that is absent or empty, or holds but the lock of its owner."""
         if Run.holds_run(path):
             raise CheckpointError(f"{path} already holds a run: continue it with --resume, or choose another run.dir")
-        text = settings.dump(config)
         with files.disk_errors_as(CheckpointError, path):
             if path.exists() and not path.is_dir():
                 raise CheckpointError(f"{path} is a file: choose another run.dir")
@@ -50,71 +53,48 @@ class Run:
             files.remove_stale(path)
             for entry in path.iterdir():
                 # A crash between the two files below leaves the first, which is as good as none.
-                if entry.name != CONFIG_FILE or entry.read_bytes() != text.encode():
+                if entry.suffix != LOCK_SUFFIX and not _is_config(entry, config):
                     raise CheckpointError(f"{path} is no run, but holds {entry.name}: choose another run.dir")
-            files.replace_file(path / CONFIG_FILE, text)
-            marker = {"format_version": FORMAT_VERSION, "nfdist": __version__, "owner": owner}
-            files.replace_file(path / RUN_FILE, _json(marker, indent=2))
+        write_config(path / CONFIG_FILE, config)
+        write_record(path / RUN_FILE, {"nfdist": __version__, "owner": owner})
         return Run(path, config, owner)
 
     @staticmethod
     def open(path: Path) -> "Run":
         """The run that a directory holds."""
-        marker = _read_json(path / RUN_FILE)
-        if marker is None:
+        file = path / RUN_FILE
+        written = read(file)
+        if written is None:
             raise CheckpointError(f"{path} holds no {RUN_FILE}: it is no run, give the run.dir of a training")
-        version = marker.get("format_version")
-        if repr(version) != repr(FORMAT_VERSION):  # since True == 1.0 == 1
-            raise CheckpointError(
-                f"{path} is a run of format version {version!r}, this nfdist reads version {FORMAT_VERSION}: "
-                "use the nfdist that wrote it"
-            )
-        try:
-            config = settings.load(path / CONFIG_FILE)
-        except ConfigError as error:
-            raise CheckpointError(f"{path} is a run whose {CONFIG_FILE} cannot be used: {error}") from None
-        return Run(path, config, str(marker.get("owner")))
+        cure = "restore it, or train again in another run.dir"
+        marker = parse_object(file, written, cure)
+        unchecked = marker.keys() == UNCHECKED_KEYS and repr(marker["format_version"]) == "1"  # since True == 1.0 == 1
+        if not unchecked:
+            marker = read_record(file, cure) or {}
+        return Run(path, read_config(path / CONFIG_FILE, unchecked), str(marker.get("owner")), unchecked)
 
     @staticmethod
     def holds_run(path: Path) -> bool:
         """Whether a run was begun here; its last file tells."""
-        return _read(path / RUN_FILE) is not None
+        return read(path / RUN_FILE) is not None
+
+    def reconfigured(self, config: Config) -> "Run":
+        """The run with another configuration from now on."""
+        if config != self.config:
+            write_config(self.path / CONFIG_FILE, config)
+        return replace(self, config=config)
+
+    @property
+    def metrics_file(self) -> MetricsFile:
+        return MetricsFile(self.path / METRICS_FILE)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line to the metrics; NaN and infinities become null."""
-        path = self.path / METRICS_FILE
-        with files.disk_errors_as(CheckpointError, path), path.open("a", encoding="utf-8") as file:
-            file.write(_json(line))
+        self.metrics_file.append(line)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All whole lines; the last one may be torn."""
-        path = self.path / METRICS_FILE
-        content = _read(path) or b""
-        lines = []
-        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
-            try:
-                lines.append(json.loads(line))
-            except ValueError as error:
-                raise CheckpointError(f"{path} has no JSON in line {number} ({error}): remove that line") from None
-        return lines
-
-    @property
-    def metrics_bytes(self) -> int:
-        """The size of the metrics so far, for `truncate_metrics` later."""
-        path = self.path / METRICS_FILE
-        return path.stat().st_size if path.exists() else 0
-
-    def truncate_metrics(self, size: int) -> None:
-        """Cut the metrics back to an earlier size, and with it whatever a crash left at their end."""
-        path = self.path / METRICS_FILE
-        if self.metrics_bytes < size:
-            raise CheckpointError(
-                f"{path} has {self.metrics_bytes:,} bytes, but had {size:,} at the checkpoint: "
-                "restore the file, or train again in another run.dir"
-            )
-        if self.metrics_bytes > size:
-            with files.disk_errors_as(CheckpointError, path):
-                os.truncate(path, size)
+        """All whole lines of the metrics; the last one may be torn."""
+        return self.metrics_file.lines()
 
     @property
     def seeds(self) -> list[int]:
@@ -132,7 +112,7 @@ class Run:
         path = self._folder(seed) / f"step-{step:08d}"
         replaced = path.with_name(path.name + REPLACED)
         with files.disk_errors_as(CheckpointError, path):
-            if self.metrics_bytes:
+            if self.metrics_file.size_bytes:
                 # The state may hold their size, which the disk must not forget.
                 files.flush(self.path / METRICS_FILE)
             if path.exists():
@@ -140,10 +120,9 @@ class Run:
                     files.remove(replaced)
                 path.rename(replaced)
         checkpoint = Checkpoint.save(path, tensors, state)
-        best = self.best_of(seed)
         newest = list(self.checkpoint_paths(seed))[-keep:]
         with files.disk_errors_as(CheckpointError, path):
-            self._remove_all_but(seed, {step, *newest, best["step"] if best else step})
+            self._remove_all_but(seed, {step, *newest, *self._best_steps(seed)})
             files.remove_stale(path.parent)
         return checkpoint
 
@@ -161,52 +140,104 @@ class Run:
         """Remember a saved checkpoint as the seed's best."""
         if step not in self.checkpoint_paths(seed):
             raise CheckpointError(f"{self._folder(seed)} holds no checkpoint of step {step}: save it first")
-        path = self._best_file(seed)
-        with files.disk_errors_as(CheckpointError, path):
-            files.replace_file(path, _json({"step": step, **scores}, indent=2))
+        write_record(self._best_file(seed), {"step": step, **scores})
 
     def best_of(self, seed: int) -> dict[str, Any] | None:
-        """The step and the scores of the seed's best checkpoint."""
-        best = _read_json(self._best_file(seed))
-        if best is not None and type(best.get("step")) is not int:
-            raise CheckpointError(f"{self._best_file(seed)} names no step: remove it")
-        return best
+        """The step and the scores of the seed's best checkpoint.
+
+        The newest checkpoint knows it too, and alone after a crash that came before the mark, or when that was lost.
+        """
+        marked, known = self._marked(seed), self._known_best(seed)
+        if known is None or marked is None:
+            return known or marked
+        first, second = sorted((marked, known), key=lambda best: int(best["step"]))
+        return second if first["step"] < second["step"] and improves(second, first) else first
 
     def best_checkpoint(self) -> Checkpoint | None:
-        """The best checkpoint of the seed whose best has the highest "valid" score."""
-        bests = {seed: best for seed in self.seeds if (best := self.best_of(seed))}
+        """The best checkpoint of the seed whose best has the highest "valid" score, of equal ones the first trained."""
+        order = self.config.train.seeds
+        seeds = sorted(self.seeds, key=lambda seed: order.index(seed) if seed in order else len(order))
+        bests = {seed: best for seed in seeds if (best := self.best_of(seed))}
         if not bests:
             return None
-        seed = max(bests, key=lambda seed: _order(bests[seed].get("valid")))
+        seed = max(bests, key=lambda seed: rank(bests[seed]))
         step = bests[seed]["step"]
         path = self.checkpoint_paths(seed).get(step)
         if path is None:
-            raise CheckpointError(f"{self._best_file(seed)} names step {step}, which is gone: name another checkpoint")
+            raise CheckpointError(
+                f"{self._folder(seed)} has its best scores from step {step}, which is gone: name another checkpoint"
+            )
         return Checkpoint.open(path)
 
+    def chosen_checkpoint(self) -> Checkpoint | None:
+        """The best checkpoint, else the last, which is told where an evaluation would have marked a best one."""
+        best = self.best_checkpoint()
+        if best is not None:
+            return best
+        last = self.last_checkpoint(self.config.train.seeds)
+        if last is not None and (self.config.train.evaluate_every or (self.path / EVALUATIONS_FILE).exists()):
+            log.notice(f"{self.path} has no best checkpoint yet: this is the last one, {last.path.name}")
+        return last
+
     def forget_after(self, seed: int, step: int) -> None:
-        """Remove the seed's checkpoints of later steps, and the mark of the best if it is one of them."""
-        best = self.best_of(seed)
+        """Remove the seed's checkpoints of later steps, and the mark of the best if it is one of them or unreadable."""
+        try:
+            best = self._marked(seed)
+            forgotten = best is not None and best["step"] > step
+        except CheckpointError as error:
+            log.warn(f"{error}: it is marked anew")
+            forgotten = True
         with files.disk_errors_as(CheckpointError, self._folder(seed)):
-            if best and best["step"] > step:
+            if forgotten:
                 self._best_file(seed).unlink()
             self._remove_all_but(seed, {saved for saved in self.checkpoint_paths(seed) if saved <= step})
 
+    def mark_again(self, seed: int) -> None:
+        """Mark the best checkpoint that the newest one knows of, where a crash or a loss left another mark or none."""
+        best = self.best_of(seed)
+        if best is not None and best != self._marked(seed) and best["step"] in self.checkpoint_paths(seed):
+            self.mark_best(seed, best["step"], best)
+
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write the result of the training; NaN and infinities become null."""
-        path = self.path / RESULT_FILE
-        with files.disk_errors_as(CheckpointError, path):
-            files.replace_file(path, _json(result, indent=2))
+        write_record(self.path / RESULT_FILE, result)
 
     def result(self) -> dict[str, Any] | None:
         """The result, once there is one."""
-        return _read_json(self.path / RESULT_FILE)
+        cure = "remove it, and nfdist train --resume writes it again"
+        return read_record(self.path / RESULT_FILE, cure, self.unchecked)
 
     def _folder(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"
 
     def _best_file(self, seed: int) -> Path:
         return self._folder(seed) / "best.json"
+
+    def _marked(self, seed: int) -> dict[str, Any] | None:
+        """What best.json says."""
+        path = self._best_file(seed)
+        cure = "restore it, or remove it: the checkpoints know which is the best, unless nfdist evaluate --follow told"
+        best = read_record(path, cure, self.unchecked)
+        if best is not None and type(best.get("step")) is not int:
+            raise CheckpointError(f"{path} names no step: remove it")
+        return best
+
+    def _best_steps(self, seed: int) -> set[int]:
+        """The steps not to remove: that of the mark, and that which should be marked."""
+        bests = [self._known_best(seed)]
+        with suppress(CheckpointError):  # a training need not end for a mark that it can write again
+            bests.append(self._marked(seed))
+        return {best["step"] for best in bests if best is not None}
+
+    def _known_best(self, seed: int) -> dict[str, Any] | None:
+        """What the newest whole checkpoint says of the best until then."""
+        for path in reversed(self.checkpoint_paths(seed).values()):
+            try:
+                best = Checkpoint.open(path, verify=False).state.get("best")
+            except CheckpointError:  # told of by whoever needs that checkpoint
+                continue
+            return best if isinstance(best, dict) and type(best.get("step")) is int else None
+        return None
 
     def _saved(self, seed: int) -> list[tuple[int, Path]]:
         """Steps and checkpoints, ascending; one that was to be replaced comes before its successor, which wins."""
@@ -219,10 +250,6 @@ class Run:
                 files.remove(path)
 
 
-def _order(score: float | None) -> float:
-    return -math.inf if score is None else score
-
-
 def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
     """What has a number in its name, by that number; of two with the same, the shorter name is last."""
     paths = folder.iterdir() if folder.is_dir() else ()
@@ -230,39 +257,9 @@ def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
     return sorted(found, key=lambda pair: (pair[0], -len(pair[1].name)))
 
 
-def _json(value: Mapping[str, Any], indent: int | None = None) -> str:
-    return json.dumps(_finite(value), indent=indent, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """The value with null for the numbers that JSON has no words for."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
-
-
-def _read(path: Path) -> bytes | None:
-    """The content of a file, or None where there is none."""
+def _is_config(path: Path, config: Config) -> bool:
+    """Whether a file is the configuration that a crash left of a run like this one."""
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    content = _read(path)
-    if content is None:
-        return None
-    try:
-        parsed = json.loads(content)
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not valid JSON ({error}): restore or remove it") from None
-    if not isinstance(parsed, dict):
-        raise CheckpointError(f"{path} is not a JSON object: restore or remove it")
-    return parsed
+        return path.name == CONFIG_FILE and read_config(path) == config
+    except CheckpointError:
+        return False

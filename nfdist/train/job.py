@@ -12,19 +12,19 @@ import torch
 from prometheus_client import CollectorRegistry
 
 import nfdist
-from nfdist import log, settings
+from nfdist import log
 from nfdist.collectives import agree, alike, broadcast_text, together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
 from nfdist.evaluate.graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluate.scores import resolve_metric
-from nfdist.files import replace_file
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
 from nfdist.rendezvous import Place
-from nfdist.runs.run import CONFIG_FILE, Run
+from nfdist.runs.ownership import owning_directory
+from nfdist.runs.run import Run
 from nfdist.train.graph import Graph
 from nfdist.train.restoring import Restored, read_weights, restore_newest
 from nfdist.train.result import summarize_seeds, versions
@@ -67,13 +67,14 @@ def train(
             metric=resolve_metric(config.evaluate.metric, task),
             run=None,
             metrics=metrics,
-            stop=stack.enter_context(StopRequest()),
+            stop=StopRequest(),
             initial_weights=initial_weights,
         )
         with alike():
             Trainer(job, config.train.seeds[0], [], None)  # what it refuses should not leave a run behind
-        run, restored = _open_run(config, place, world, graph, resume)
-        return _train_seeds(replace(job, run=run), place, restored)
+        run, restored = _open_run(config, place, world, graph, resume, stack)
+        with job.stop:
+            return _train_seeds(replace(job, run=run), place, restored)
 
 
 def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dict[str, Any] | None, Signals | None]:
@@ -117,18 +118,24 @@ def code_digest() -> str:
 
 
 def _open_run(
-    config: Config, place: Place, world: World, graph: Graph, resume: bool
+    config: Config, place: Place, world: World, graph: Graph, resume: bool, stack: ExitStack
 ) -> tuple[Run | None, Restored | None]:
-    """The run directory, on rank 0, and on every rank what an earlier run left in it to go on with."""
+    """The run directory, owned by rank 0 until `stack` ends, and on every rank what an earlier run left in it."""
     path = Path(config.run.dir)
-    run = together(world, lambda: _begin_run(config, place, resume) if world.rank == 0 else None, CheckpointError)
+
+    def begin() -> Run | None:
+        if world.rank != 0:
+            return None
+        stack.enter_context(owning_directory(path, "train", "trained", place.launch))
+        return _begin_run(config, place, resume)
+
+    run = together(world, begin, CheckpointError)
     goes_on = broadcast_text(world, "yes" if resume or (run is not None and _restarted(run, place)) else "no", 0)
     restored = restore_newest(world, path, config.train.seeds) if goes_on == "yes" else None
     if restored is not None:
-        with alike():
-            _take_up(run, restored, graph)
-    elif run is not None:
-        run.truncate_metrics(0)  # of steps that came to no checkpoint
+        together(world, lambda: _take_up(run, restored, graph), CheckpointError)
+    else:  # metrics tell of steps that came to no checkpoint
+        together(world, lambda: None if run is None else run.metrics_file.truncate(0), CheckpointError)
     return run, restored
 
 
@@ -155,8 +162,7 @@ def _continued(run: Run, config: Config) -> Run:
                 f"{run.path} was begun with {name} = {before[name]}, not {value}: leave it as it was, or begin a run "
                 "in another run.dir (train.init_from takes weights along)"
             )
-    replace_file(run.path / CONFIG_FILE, settings.dump(config))
-    return replace(run, config=config)
+    return run.reconfigured(config)
 
 
 def _take_up(run: Run | None, restored: Restored, graph: Graph) -> None:
@@ -169,8 +175,12 @@ def _take_up(run: Run | None, restored: Restored, graph: Graph) -> None:
         return
     log.notice(f"continuing seed {restored.state['seed']} after step {restored.state['step']}")
     if restored.rank == 0:  # otherwise the metrics are on another host, and these begin here
-        run.truncate_metrics(restored.state["metrics_bytes"])
-        run.forget_after(restored.state["seed"], restored.state["step"])
+        seed, seeds = restored.state["seed"], run.config.train.seeds
+        run.metrics_file.truncate(restored.state["metrics_bytes"])
+        run.forget_after(seed, restored.state["step"])
+        for later in seeds[seeds.index(seed) + 1 :]:  # whose checkpoints were all damaged: they are trained again
+            run.forget_after(later, -1)
+        run.mark_again(seed)
     for name, value in versions().items():
         before = restored.state["versions"][name]
         if before != value:

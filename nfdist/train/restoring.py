@@ -77,7 +77,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not Run.holds_run(path):
         return Checkpoint.open(path).tensors("weights")
     run = Run.open(path)
-    checkpoint = run.best_checkpoint() or run.last_checkpoint(run.config.train.seeds)
+    checkpoint = run.chosen_checkpoint()
     if checkpoint is None:
         raise CheckpointError(f"{path} holds a run without checkpoints: give another train.init_from")
     return checkpoint.tensors("weights")

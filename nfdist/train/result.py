@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from nfdist import __version__
+from nfdist.runs.ranking import rank
 
 PHASES = ("train", "wait", "evaluate", "checkpoint")
 
@@ -21,7 +22,7 @@ def summarize_seeds(per_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     tests = [seed["best"]["test"] for seed in per_seed if seed["best"] and seed["best"]["test"] is not None]
     ranked = [seed["best"] for seed in per_seed if seed["best"]]
     return {
-        "best": max(ranked, key=lambda best: best["valid"]) if ranked else None,
+        "best": max(ranked, key=rank, default=None),
         "final": per_seed[-1]["final"],
         "per_seed": list(per_seed),
         "test_mean": statistics.fmean(tests) if tests else None,

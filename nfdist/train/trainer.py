@@ -22,6 +22,7 @@ from nfdist.model.build import build_model
 from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
+from nfdist.runs.ranking import improves
 from nfdist.runs.run import Run
 from nfdist.train.batches import Assembler, Batch, Fetched, Prefetched, Repeated, fetch
 from nfdist.train.graph import Graph
@@ -215,9 +216,8 @@ class Trainer:
         state.seconds["evaluate"] += seconds
         values = {name: getattr(scores, name).value for name in ("train", "valid", "test")}
         state.final = {"seed": self.seed, "epoch": state.position.epoch, "step": state.position.step, **values}
-        best, valid = state.best, values["valid"]
-        improved = best is None or valid is None or best["valid"] is None or valid > best["valid"]
-        state.best = state.final if improved else best
+        improved = improves(state.final, state.best)
+        state.best = state.final if improved else state.best
         state.evaluations_since_best = 0 if improved else state.evaluations_since_best + 1
         job.metrics.record_evaluation(seconds, values)
         losses = {f"{name}_loss": getattr(scores, name).loss for name in values}
@@ -248,7 +248,7 @@ class Trainer:
             **state.as_dict(),
             "finished": self.finished,
             "partition": job.graph.store.fingerprint(),
-            "metrics_bytes": job.run.metrics_bytes,
+            "metrics_bytes": job.run.metrics_file.size_bytes,
             "world_size": job.world.size,
             "versions": versions(),
         }

@@ -72,7 +72,7 @@ def test_a_run_without_checkpoints_and_one_with_a_result(
 def test_a_damaged_checkpoint_of_a_run_is_shown_and_ends_with_2(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     flip(run.checkpoint_paths(4)[10] / "weights.safetensors", -1)
     lines, facts, errors = inspect(capsys, run.path, code=2)
-    assert lines[0].endswith("1 of them damaged")
+    assert lines[0].endswith("1 damaged file")
     assert "weights.safetensors was altered" in lines[5]
     assert not facts["verified"]
     assert ["problem" in item for item in facts["checkpoints"]] == [False, True, False]

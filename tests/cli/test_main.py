@@ -105,7 +105,7 @@ def test_bug_is_a_traceback_and_exit_1() -> None:
 
 def test_interrupt_is_one_line_and_exit_130() -> None:
     done = with_demo("raise KeyboardInterrupt")
-    assert (done.returncode, done.stderr) == (130, "nfdist: interrupted\n")
+    assert (done.returncode, done.stderr) == (130, "nfdist: interrupted: run the same command again\n")
 
 
 @pytest.mark.parametrize("flags", [(), ("-u",)])

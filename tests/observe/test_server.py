@@ -6,11 +6,13 @@ import struct
 import threading
 import time
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from nfdist.errors import ConfigError
+from nfdist.observe import server as server_module
 from nfdist.observe.server import serve
 
 
@@ -120,3 +122,37 @@ def test_clients_that_hang_or_hang_up_disturb_nobody(
             assert "nfdist_nodes_total 42.0\n" in scrape(server.address)
             time.sleep(0.1)  # for the thread of the reset connection to see it
     assert capfd.readouterr() == ("", "")
+
+
+def drip(clients: list[socket.socket], until_left: int) -> None:
+    """Send a byte now and then to a server that must hang up on all but so many."""
+    ends = time.monotonic() + 60
+    while len(clients) > until_left:
+        assert time.monotonic() < ends
+        for client in list(clients):
+            try:
+                client.sendall(b"G")
+            except OSError:
+                clients.remove(client)
+        time.sleep(0.02)
+
+
+def test_clients_that_drip_bytes_are_few_and_dropped(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(threading.enumerate())
+    monkeypatch.setattr(server_module, "MOST_SCRAPES", 3)
+    with serve(registry, "127.0.0.1", free_port()) as server, ExitStack() as stack:
+        place = ("127.0.0.1", int(server.address.rpartition(":")[2]))
+        monkeypatch.setattr(server_module, "SECONDS_OF_A_SCRAPE", 600)
+        clients = [stack.enter_context(socket.create_connection(place)) for _ in range(8)]
+        drip(list(clients), until_left=3)
+        assert len(set(threading.enumerate()) - before) == 1 + 3
+        for client in clients:
+            client.close()
+        monkeypatch.setattr(server_module, "SECONDS_OF_A_SCRAPE", 0.05)
+        while len(set(threading.enumerate()) - before) > 1:
+            time.sleep(0.01)
+        drip([stack.enter_context(socket.create_connection(place))], until_left=0)
+        monkeypatch.setattr(server_module, "SECONDS_OF_A_SCRAPE", 10)
+        assert "nfdist_nodes_total 42.0\n" in scrape(server.address)

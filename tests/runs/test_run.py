@@ -7,16 +7,18 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from nfdist import files
+from nfdist import files, settings
 from nfdist.config import Config, TrainConfig
 from nfdist.errors import CheckpointError
 from nfdist.runs.checkpoint import Checkpoint
+from nfdist.runs.records import sealed, write_record
 from nfdist.runs.run import Run
 from tests.runs.building import flip
 
@@ -119,16 +121,19 @@ def test_what_is_no_usable_run_is_refused(run: Run, tmp_path: Path) -> None:
         assert not Run.holds_run(path)
         with pytest.raises(CheckpointError, match=r"holds no run\.json: it is no run"):
             Run.open(path)
-    for text, message in (("[modle]\n", "unknown section modle"), ("[", "config.toml is not valid TOML")):
-        (run.path / "config.toml").write_text(text)
-        with pytest.raises(CheckpointError, match=f"is a run whose config.toml cannot be used: .*{message}"):
+    for text, message in (("[modle]\n", "unknown section modle"), ("[\n", "config.toml is not valid TOML")):
+        (run.path / "config.toml").write_text(sealed(text))
+        with pytest.raises(CheckpointError, match=f"config.toml cannot be used: .*{message}"):
             Run.open(run.path)
     (run.path / "config.toml").unlink()
-    with pytest.raises(CheckpointError, match=r"cannot be used: .*No such file"):
+    with pytest.raises(CheckpointError, match=r"config.toml cannot be read \(No such file"):
         Run.open(run.path)
     for text, message in (
-        ('{"format_version": 2}', "format version 2, this nfdist reads version 1"),
+        ('{"format_version": 3}', "format version 3, this nfdist reads version 2"),
+        ('{"format_version": 2, "nfdist": "0.1.0", "owner": ""}', "run.json was altered since it was written"),
+        ('{"format_version": 1, "nfdist": "0.1.0"}', "format version 1, this nfdist reads version 2"),
         ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
         ("[]", "not a JSON object"),
     ):
         (run.path / "run.json").write_text(text)
@@ -137,24 +142,23 @@ def test_what_is_no_usable_run_is_refused(run: Run, tmp_path: Path) -> None:
 
 
 def test_truncation_undoes_what_was_appended_since(run: Run) -> None:
-    assert (run.metrics(), run.metrics_bytes) == ([], 0)
-    run.truncate_metrics(0)
+    metrics = run.metrics_file
+    assert (run.metrics(), metrics.size_bytes) == ([], 0)
+    metrics.truncate(0)
     run.append({"kind": "step", "loss": 0.1 + 0.2})
-    size = run.metrics_bytes
+    size = metrics.size_bytes
     before = (run.path / "metrics.jsonl").read_bytes()
     assert size == len(before)
     run.append({"kind": "epoch", "name": "käse\n"})
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "torn')
     assert run.metrics() == [{"kind": "step", "loss": 0.1 + 0.2}, {"kind": "epoch", "name": "käse\n"}]
-    run.truncate_metrics(size)
+    metrics.truncate(size)
     assert (run.path / "metrics.jsonl").read_bytes() == before
-    run.truncate_metrics(size)
+    metrics.truncate(size)
     run.append({"kind": "again"})
     assert run.metrics() == [{"kind": "step", "loss": 0.1 + 0.2}, {"kind": "again"}]
-    with pytest.raises(CheckpointError, match="bytes, but had 9,999 at the checkpoint: restore the file"):
-        run.truncate_metrics(9999)
-    run.truncate_metrics(0)
+    metrics.truncate(0)
     assert run.metrics() == []
 
 
@@ -166,6 +170,27 @@ def test_metrics_are_json_even_where_numbers_are_not(run: Run) -> None:
     assert json.loads(text, parse_constant=pytest.fail) == expected
     run.write_result({"best": {"test": nan}})
     assert run.result() == {"best": {"test": None}}
+
+
+def test_lost_metrics_are_told_of_and_do_not_hold_up_a_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in range(4):
+        run.append({"step": step, "filling": "x" * 50_000})
+    size, path = run.metrics_file.size_bytes, run.path / "metrics.jsonl"
+    os.truncate(path, size - 60_000)  # the last line, and some of the one before
+    run.metrics_file.truncate(size)
+    assert [line["step"] for line in run.metrics()] == [0, 1]
+    run.append({"step": 2})
+    assert [line["step"] for line in run.metrics()] == [0, 1, 2]
+    path.unlink()
+    run.metrics_file.truncate(size)
+    assert run.metrics() == []
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2
+    assert f"metrics.jsonl has lost {size:,} of the {size:,} bytes it had at the checkpoint" in warnings[1]
+    run.append({"step": 0})
+    run.append({"step": 1})
+    run.metrics_file.truncate(run.metrics_file.size_bytes - 1)  # a size that was none
+    assert [line["step"] for line in run.metrics()] == [0]
 
 
 def test_a_line_that_is_no_json_is_named(run: Run) -> None:
@@ -277,7 +302,7 @@ def test_the_best_is_a_saved_step_and_comes_back_with_its_scores(run: Run) -> No
     save(run, 0, 3)
     run.mark_best(0, 3, {"epoch": 1, "valid": 0.25, "test": float("nan")})
     assert run.best_of(0) == {"step": 3, "epoch": 1, "valid": 0.25, "test": None}
-    (run.path / "checkpoints" / "seed-0" / "best.json").write_text('{"step": "3"}')
+    write_record(run.path / "checkpoints" / "seed-0" / "best.json", {"step": "3"})
     with pytest.raises(CheckpointError, match=r"best\.json names no step"):
         run.best_of(0)
 
@@ -312,7 +337,7 @@ def test_no_other_stands_in_for_the_best_checkpoint(run: Run) -> None:
     with pytest.raises(CheckpointError, match="was altered"):
         run.best_checkpoint()
     files.remove(path)
-    with pytest.raises(CheckpointError, match=r"best\.json names step 1, which is gone"):
+    with pytest.raises(CheckpointError, match=r"seed-0 has its best scores from step 1, which is gone"):
         run.best_checkpoint()
 
 
@@ -372,3 +397,101 @@ def test_trouble_of_the_disk_is_one_line(
     (run.path / "metrics.jsonl").mkdir()
     with pytest.raises(CheckpointError, match=r"metrics\.jsonl cannot be written: .*Is a directory"):
         run.append({})
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.toml", "result.json", "checkpoints/seed-0/best.json"])
+def test_any_altered_byte_of_a_run_shows(run: Run, name: str) -> None:
+    save(run, 0, 1)
+    run.mark_best(0, 1, {"valid": 0.5})
+    run.write_result({"best": {"test": 0.25}})
+    path = run.path / name
+    whole = path.read_bytes()
+    positions = range(len(whole)) if len(whole) < 400 else range(0, len(whole), 7)
+    for damaged in [b"", whole[:-1], whole + b"\n", *(_flipped(whole, position) for position in positions)]:
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=name.rpartition("/")[2]):
+            _all_answers(run.path)
+    path.write_bytes(whole)
+    assert _all_answers(run.path) == (CONFIG, {"step": 1, "valid": 0.5}, {"best": {"test": 0.25}})
+
+
+def _flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+def _all_answers(path: Path) -> tuple[Any, ...]:
+    opened = Run.open(path)
+    return opened.config, opened.best_of(0), opened.result()
+
+
+def make_unchecked(run: Run) -> Run:
+    """The run as nfdist wrote it in format version 1."""
+    (run.path / "config.toml").write_text(settings.dump(run.config))
+    marker = {"format_version": 1, "nfdist": "0.1.0", "owner": run.owner}
+    (run.path / "run.json").write_text(json.dumps(marker, indent=2) + "\n")
+    for path in (run.path / "result.json", *run.path.glob("checkpoints/*/best.json")):
+        plain = json.loads(path.read_bytes()) if path.exists() else None
+        if plain is not None:
+            path.write_text(json.dumps({key: plain[key] for key in plain if key not in ("format_version", "checksum")}))
+    return Run.open(run.path)
+
+
+def test_a_run_of_format_version_1_is_read_and_goes_on(run: Run) -> None:
+    save(run, 0, 1)
+    run.mark_best(0, 1, {"valid": 0.5})
+    run.write_result({"best": {"test": 0.25}})
+    answers = _all_answers(run.path)
+    old = make_unchecked(run)
+    assert (old.unchecked, old.owner) == (True, "launch-1")
+    assert _all_answers(run.path) == answers
+    old.mark_best(0, 1, {"valid": 0.75})
+    old.write_result({"best": {"test": 0.5}})
+    old.reconfigured(replace(CONFIG, train=replace(CONFIG.train, epochs=8)))
+    opened = Run.open(run.path)
+    assert (opened.config.train.epochs, opened.best_of(0), opened.result()) == (
+        8,
+        {"step": 1, "valid": 0.75},
+        {"best": {"test": 0.5}},
+    )
+    for name in ("config.toml", "result.json", "checkpoints/seed-0/best.json"):  # what is new has its checksum
+        content = (run.path / name).read_bytes()
+        (run.path / name).write_bytes(_flipped(content, content.find(b"5" if name != "config.toml" else b"8")))
+        with pytest.raises(CheckpointError, match="was altered"):
+            _all_answers(run.path)
+        (run.path / name).write_bytes(content)
+
+
+def test_the_best_is_known_without_its_mark(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """As after a crash between a checkpoint and its mark, or when the mark was lost or damaged."""
+    best = {"step": 2, "valid": 0.75}
+    for step, known in ((1, {"step": 1, "valid": 0.5}), (2, best), (3, best)):
+        run.save_checkpoint(0, step, {"weights": {"a": torch.ones(1)}}, {"seed": 0, "step": step, "best": known}, 9)
+        if step == 1:
+            run.mark_best(0, 1, known)
+    mark = run.path / "checkpoints" / "seed-0" / "best.json"
+    for damage in (lambda: None, mark.unlink, lambda: flip(mark, 40)):
+        damage()
+        run.forget_after(0, 3)
+        assert run.best_of(0) == best
+        found = run.best_checkpoint()
+        assert found is not None
+        assert found.state["step"] == 2
+        run.mark_again(0)
+        assert run._marked(0) == best
+    assert "best.json was altered" in capsys.readouterr().err
+    flip(mark, 40)
+    run.save_checkpoint(0, 4, {"weights": {}}, {"seed": 0, "step": 4, "best": best}, 1)  # no reason to end a training
+    assert steps(run, 0) == [2, 4]
+    files.remove(run.checkpoint_paths(0)[2])
+    mark.unlink()
+    with pytest.raises(CheckpointError, match="best scores from step 2, which is gone"):
+        run.chosen_checkpoint()
+
+
+def test_the_last_checkpoint_stands_in_only_audibly(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    save(run, 1, 5)
+    (run.path / "evaluations.jsonl").touch()
+    found = run.chosen_checkpoint()
+    assert found is not None
+    assert found.state["step"] == 5
+    assert "has no best checkpoint yet: this is the last one, step-00000005" in capsys.readouterr().err

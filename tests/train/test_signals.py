@@ -49,7 +49,7 @@ def test_a_training_that_was_stopped_ignores_a_late_signal(tmp_path: Path) -> No
     with started([*LATE, "train", str(config), f"run.dir={tmp_path}/run"], tmp_path / "log") as job:
         job.wait_until(lambda: steps_made(tmp_path / "run") > 0)
         job.process.terminate()
-        assert job.wait() == 0
+        assert job.wait() == 143
     assert "SIGTERM: stopped at step" in job.output
 
 
@@ -60,5 +60,5 @@ def test_following_that_was_stopped_ignores_a_late_signal(tmp_path: Path) -> Non
     with started([*LATE, "evaluate", str(run), "--follow", "--poll-seconds", "600"], tmp_path / "log") as job:
         job.wait_until(lambda: (run / "evaluations.jsonl").exists())
         job.process.terminate()
-        assert job.wait() == 0
+        assert job.wait() == 143
     assert "1 checkpoint evaluated" in job.output

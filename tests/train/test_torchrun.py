@@ -7,6 +7,7 @@ import socket
 from hashlib import blake2b
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -138,6 +139,70 @@ def test_a_job_that_torchrun_stops_goes_on_later(config: Path, undisturbed: Path
     assert training_of(run) == training_of(undisturbed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(3))
+def test_a_job_whose_torchrun_was_killed_is_resumed_at_once(
+    number: int, config: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    command = torchrun("train", config, f"run.dir={run}")
+    wanted = random.Random(number).randrange(5, STEPS - 30)
+    with started(command, tmp_path / "log") as job:
+        job.wait_until(lambda: steps_made(run) >= wanted)
+        workers = list(job.workers().values())
+        job.process.kill()
+        finish([*command, "--resume"], tmp_path / "log of the rest")
+        assert psutil.wait_procs(workers, 60)[1] == []
+    assert training_of(run) == training_of(undisturbed)
+    assert {entry.name for entry in run.glob("*.lock")} == set()
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_torchrun_even_in_a_collective(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with started(torchrun("train", config, f"run.dir={run}", "train.epochs=100000"), tmp_path / "log") as job:
+        job.wait_until(lambda: steps_made(run) >= 5)
+        workers = job.workers()
+        workers[1].suspend()  # so that rank 0 waits for it
+        job.process.kill()
+        assert psutil.wait_procs([workers[0]], 60)[1] == []
+        workers[1].resume()
+        assert psutil.wait_procs([workers[1]], 60)[1] == []
+        assert job.output.count("is gone: its workers end; continue with --resume") == 1
+    assert list(run.rglob(".*")) == []
+
+
+@pytest.mark.slow
+def test_a_run_that_is_being_trained_is_left_alone(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = torchrun("train", config, f"run.dir={run}", "train.epochs=100000")
+    with started(command, tmp_path / "log") as job:
+        job.wait_until(lambda: steps_made(run) >= 5)
+        for words in (command, alone("train", config, f"run.dir={run}", "train.epochs=100000")):
+            with started([*words, "--resume"], tmp_path / "other log") as other:
+                assert other.wait() == (1 if words is command else 2)
+            (line,) = [line for line in own_lines(other.output) if "warning" not in line]
+            assert f"{run} is being trained by process {job.workers()[0].pid} on {socket.gethostname()} since" in line
+        finish(alone("evaluate", run, "--no-states"), tmp_path / "log of evaluation")
+        before = steps_made(run)
+        job.wait_until(lambda: steps_made(run) > before)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_not_started_again(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = torchrun("train", config, f"run.dir={run}", "train.epochs=100000", restarts=3)
+    with started(command, tmp_path / "log") as job:
+        job.wait_until(lambda: steps_made(run) >= 5)
+        job.workers()[1].terminate()
+        assert job.wait() == 1
+    assert "exitcode  : 143" in job.output
+    saved = max(Run.open(run).checkpoint_paths(0))
+    assert [line for line in own_lines(job.output) if "SIGTERM" in line or "continuing" in line] == [
+        f"nfdist: SIGTERM: stopped at step {saved}; continue with --resume"
+    ]
+
+
 def test_one_rank_takes_over_from_two(config: Path, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(undisturbed, run)
@@ -152,7 +217,7 @@ def test_three_ranks_take_over_from_one_that_was_stopped(config: Path, tmp_path:
     with started(alone("train", config, f"run.dir={run}", "train.keep=1000"), tmp_path / "log") as job:
         job.wait_until(lambda: steps_made(run) >= 25)
         job.process.send_signal(signal.SIGTERM)
-        assert job.wait() == 0
+        assert job.wait() == 143
         assert "nfdist: SIGTERM: stopped at step " in job.output
     at = rewind(run)
     finish(torchrun("train", config, f"run.dir={run}", "--resume", workers=3), tmp_path / "log of the rest")

@@ -1,0 +1,99 @@
+"""The small files of a run, each with its own checksum since format version 2: no byte can change unnoticed.
+
+Runs of version 1 had none. Which version a file has shows in its content, so that none can pass for an older one.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nfdist import files, settings
+from nfdist.config import Config
+from nfdist.errors import CheckpointError, ConfigError
+
+FORMAT_VERSION = 2
+SEAL = "# checksum of the lines above: "
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum; NaN and infinities become null."""
+    with files.disk_errors_as(CheckpointError, path):
+        files.replace_bytes(path, files.dump_checked(FORMAT_VERSION, finite(content)))
+
+
+def read_record(path: Path, cure: str, unchecked: bool = False) -> dict[str, Any] | None:
+    """What `write_record` was given, None where there is no file; `unchecked` takes one of format version 1, too."""
+    written = read(path)
+    if written is None:
+        return None
+    if unchecked:
+        parsed = parse_object(path, written, cure)
+        if not {"format_version", "checksum"} & parsed.keys():
+            return parsed
+    try:
+        return files.load_checked(written, FORMAT_VERSION, cure)
+    except ValueError as error:
+        raise CheckpointError(f"{path} {error}") from None
+
+
+def parse_object(path: Path, written: bytes, cure: str) -> dict[str, Any]:
+    """The JSON object that a file holds."""
+    try:
+        parsed = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}): {cure}") from None
+    if not isinstance(parsed, dict):
+        raise CheckpointError(f"{path} is not a JSON object: {cure}")
+    return parsed
+
+
+def write_config(path: Path, config: Config) -> None:
+    """Write a configuration, and under it its checksum."""
+    with files.disk_errors_as(CheckpointError, path):
+        files.replace_file(path, sealed(settings.dump(config)))
+
+
+def read_config(path: Path, unchecked: bool = False) -> Config:
+    """The configuration that was written; `unchecked` takes one without a checksum, as format version 1 has it."""
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"{path} cannot be read ({reason}): restore it") from None
+    body, seal, _ = text.rpartition(SEAL)
+    if sealed(body) != text if seal else not unchecked:
+        raise CheckpointError(
+            f"{path} was altered since it was written: restore it (a setting is changed by nfdist train --resume)"
+        )
+    try:
+        return settings.parse(text, source=str(path))
+    except ConfigError as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from None
+
+
+def sealed(text: str) -> str:
+    """A text with its checksum in one more line."""
+    return f"{text}{SEAL}{files.checksum_of(text.encode())}\n"
+
+
+def read(path: Path) -> bytes | None:
+    """The content of a file, or None where there is none."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def finite(value: Any) -> Any:
+    """The value with null for the numbers that JSON has no words for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
