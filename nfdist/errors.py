@@ -15,6 +15,10 @@ class NfdistError(Exception):
 
     everywhere = False
 
+    def __str__(self) -> str:
+        """One line, whatever names and values of the user it quotes."""
+        return " ".join(line.strip() for line in super().__str__().splitlines())
+
 
 class ConfigError(NfdistError):
     """A setting, an argument or a tensor that cannot be used."""

@@ -59,8 +59,9 @@ def _settle_labels(raw: RawSource, original_ids: NDArray[Any], wanted: str) -> t
     checking.check_labels(raw.name, labels, 0 if task == "single" else 2, original_ids)
     if task == "multi":
         return labels.astype(np.int8), task, labels.shape[1]
+    labels = labels.astype(np.int64, copy=False)
     shown = max(int(labels.max(initial=-1)) + 1, raw.num_classes)
-    return labels.astype(np.int64, copy=False), task, 2 if task == "binary" else shown
+    return labels, task, 2 if task == "binary" else shown
 
 
 def _as_integers(labels: NDArray[Any], name: str, original_ids: NDArray[Any]) -> NDArray[Any]:

@@ -96,7 +96,9 @@ def open_table(folder: Path, what: str) -> Table:
             files = (path,) if path.exists() else ()
         if files:
             with reading(files[0]):
-                return Table(files, _read_schema(files[0]))
+                schema = _read_schema(files[0])
+                _ = schema.names  # fails here if they are no text
+                return Table(files, schema)
     raise PartitionError(f"{folder} has no {what}.parquet or {what}.csv: a graph needs nodes and edges")
 
 

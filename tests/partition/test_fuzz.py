@@ -1,0 +1,193 @@
+"""Whatever is in a file that a user hands in: a graph, or one line; never a traceback, a crash or a second line."""
+
+import contextlib
+import io
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+from nfdist.partition.recipe import Recipe
+from nfdist.partition.sources import SourceOptions
+from nfdist.sparse.dgl_door import dgl
+from tests.partition import fuzzing as fuzz
+
+QUICK_EXAMPLES = 40
+SLOW_SECONDS = 60.0
+OPTIONS = st.sampled_from([SourceOptions(), SourceOptions(id_column="key"), SourceOptions(normalize_features="row")])
+TABLE_OPTIONS = st.sampled_from(
+    [SourceOptions(), SourceOptions(feature_columns=("x",)), SourceOptions(feature_columns=("x", "name"), task="multi")]
+)
+
+
+def npz_case(folder: Path) -> Callable[[Any], str]:
+    whole = st.sampled_from([fuzz.npz_bytes(fuzz.whole_arrays()), fuzz.npz_bytes(fuzz.csr_arrays())])
+    keys = st.sampled_from(sorted(fuzz.whole_arrays()))
+
+    def case(data: Any) -> str:
+        kind = data.draw(st.sampled_from(["bytes", "arrays", "header"]))
+        if kind == "bytes":
+            content = data.draw(fuzz.damaged(data.draw(whole)))
+        elif kind == "arrays":
+            content = fuzz.npz_bytes(data.draw(fuzz.odd_arrays()))
+        else:
+            content = fuzz.with_header(data.draw(keys), data.draw(fuzz.HEADERS))
+        (folder / "toy.npz").write_bytes(content)
+        options = data.draw(OPTIONS)
+        return fuzz.outcome(lambda: fuzz.load_and_count(folder / "toy.npz", options))
+
+    return case
+
+
+def parquet_case(folder: Path) -> Callable[[Any], str]:
+    fuzz.save_tables(folder, *fuzz.whole_tables())
+    whole = {name: (folder / f"{name}.parquet").read_bytes() for name in ("nodes", "edges")}
+
+    def case(data: Any) -> str:
+        if data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(sorted(whole)))
+            fuzz.save_tables(folder, *fuzz.whole_tables())
+            (folder / f"{name}.parquet").write_bytes(data.draw(fuzz.damaged(whole[name])))
+        else:
+            fuzz.save_tables(folder, *data.draw(fuzz.odd_tables()))
+        options = data.draw(TABLE_OPTIONS)
+        return fuzz.outcome(lambda: fuzz.load_and_count(folder, options))
+
+    return case
+
+
+def csv_case(folder: Path) -> Callable[[Any], str]:
+    nodes, edges = fuzz.csv_bytes()
+
+    def case(data: Any) -> str:
+        change = data.draw(st.sampled_from([fuzz.damaged, fuzz.odd_csv]))
+        (folder / "nodes.csv").write_bytes(data.draw(change(nodes)))
+        (folder / "edges.csv").write_bytes(data.draw(change(edges)) if data.draw(st.booleans()) else edges)
+        options = data.draw(TABLE_OPTIONS)
+        return fuzz.outcome(lambda: fuzz.load_and_count(folder, options))
+
+    return case
+
+
+def dgl_case(folder: Path) -> Callable[[Any], str]:
+    graph = dgl().graph((torch.tensor([0, 1, 2, 5]), torch.tensor([1, 2, 0, 8])), num_nodes=fuzz.NODES)
+    graph.ndata["feat"] = torch.ones(fuzz.NODES, 2)
+    graph.ndata["label"] = torch.arange(fuzz.NODES) % 3
+    graph.ndata["key"] = torch.arange(fuzz.NODES)
+    contents = []
+    for formats in ("coo", "csr", "csc"):
+        dgl().save_graphs(str(folder / "toy.bin"), [graph], formats=formats)
+        contents.append((folder / "toy.bin").read_bytes())
+
+    def case(data: Any) -> str:
+        whole = data.draw(st.sampled_from(contents))
+        # Most of the first 4,096 bytes are nothing.
+        changed = data.draw(fuzz.damaged(whole[4096:]))
+        head = data.draw(fuzz.damaged(whole[:40])) + whole[40:4096] if data.draw(st.booleans()) else whole[:4096]
+        (folder / "toy.bin").write_bytes(head + changed)
+        options = data.draw(OPTIONS)
+        return fuzz.outcome(lambda: fuzz.load_and_count(folder / "toy.bin", options))
+
+    return case
+
+
+def dgl_partition_case(folder: Path) -> Callable[[Any], str]:
+    graph = dgl().graph((torch.tensor([0, 1, 2, 5]), torch.tensor([1, 2, 0, 8])), num_nodes=fuzz.NODES)
+    graph.ndata["feat"] = torch.ones(fuzz.NODES, 2)
+    with contextlib.redirect_stdout(io.StringIO()):
+        dgl().distributed.partition_graph(graph, "toy", 2, str(folder), part_method="random")
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".dgl"))
+    whole = {path: path.read_bytes() for path in files}
+
+    def case(data: Any) -> str:
+        for path, content in whole.items():
+            path.write_bytes(content)
+        path = data.draw(st.sampled_from(files))
+        content = whole[path]
+        if path.suffix == ".json" and data.draw(st.booleans()):
+            old = data.draw(st.sampled_from([b"2", b"9", b"4", b'"part0/graph.dgl"', b"{", b'"_N"', b"["]))
+            new = data.draw(st.sampled_from([b"-1", b"1e99", b"null", b"[]", b"{}", b'"x"', b"[" * 9999, b"9" * 25]))
+            path.write_bytes(content.replace(old, new, 1))
+        else:
+            path.write_bytes(data.draw(fuzz.damaged(content)))
+        return fuzz.outcome(lambda: fuzz.load_and_count(folder / "toy.json", SourceOptions()))
+
+    return case
+
+
+def recipe_case(folder: Path) -> Callable[[Any], str]:
+    def case(data: Any) -> str:
+        text = data.draw(fuzz.odd_recipes()).encode()
+        (folder / "recipe.toml").write_bytes(data.draw(fuzz.damaged(text)) if data.draw(st.booleans()) else text)
+        return fuzz.outcome(lambda: Recipe.build(str(folder / "recipe.toml"), {}))
+
+    return case
+
+
+CASES = {
+    "npz": npz_case,
+    "parquet": parquet_case,
+    "csv": csv_case,
+    "dgl": dgl_case,
+    "dgl-partition": dgl_partition_case,
+    "recipe": recipe_case,
+}
+QUIETLY = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+@pytest.fixture
+def outcomes() -> Iterator[set[str]]:
+    """What the cases came to: a fuzzer that only refuses, or refuses nothing, tests nothing."""
+    found: set[str] = set()
+    yield found
+    assert "graph" in found or len(found) > 1
+    assert len(found) > 3
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # partition_graph leaves its own open
+@pytest.mark.parametrize("name", CASES)
+def test_a_few_damaged_inputs_are_graphs_or_one_line(name: str, tmp_path: Path, outcomes: set[str]) -> None:
+    case = CASES[name](tmp_path)
+
+    @settings(
+        max_examples=QUICK_EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=QUIETLY
+    )
+    @given(st.data())
+    def run(data: Any) -> None:
+        outcomes.add(case(data))
+
+    run()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_many_damaged_inputs_are_graphs_or_one_line(name: str, tmp_path: Path, outcomes: set[str]) -> None:
+    case = CASES[name](tmp_path)
+    first = random.SystemRandom().randrange(1 << 32)
+    stop = time.monotonic() + SLOW_SECONDS
+    number = first
+    while time.monotonic() < stop:
+        print(f"seed {number} of {name}")
+
+        @seeded(number)
+        @settings(
+            max_examples=200,
+            phases=[Phase.generate, Phase.shrink],
+            database=None,
+            deadline=None,
+            suppress_health_check=QUIETLY,
+        )
+        @given(st.data())
+        def run(data: Any) -> None:
+            outcomes.add(case(data))
+
+        run()
+        number += 1
