@@ -83,8 +83,10 @@ def replace_bytes(path: Path, content: bytes) -> None:
 def remove(path: Path) -> None:
     """Remove a directory that is whole until it is gone, by way of a temporary name."""
     aside = _aside(path)
-    path.rename(aside)
-    _delete(aside)
+    try:
+        path.rename(aside)
+    finally:
+        _delete(aside)
 
 
 def abandon() -> None:

@@ -175,3 +175,30 @@ def test_what_is_replaced_stays_until_its_successor_is_whole(tmp_path: Path, mon
     replaced()
     assert names(tmp_path) == ["states"]
     assert names(tmp_path / "states") == ["new"]
+
+
+def test_what_is_abandoned_cannot_be_finished(tmp_path: Path) -> None:
+    def write() -> None:
+        with files.written_aside(tmp_path / "graph", 0, "graph", PartitionError) as aside:
+            (aside / "half").write_text("a")
+            files.abandon()
+            assert list(tmp_path.iterdir()) == []
+
+    with pytest.raises(PartitionError):
+        write()
+    assert list(tmp_path.iterdir()) == []
+    files.replace_file(tmp_path / "whole", "a")
+    files.abandon()
+    assert (tmp_path / "whole").read_text() == "a"
+    with pytest.raises(FileNotFoundError):
+        files.remove(tmp_path / "nothing")
+    assert not {path for path in files._UNFINISHED if path.parent == tmp_path}
+
+
+def test_a_process_is_known_by_its_start() -> None:
+    assert files.process_start(os.getpid()) == files.process_start(os.getpid()) is not None
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, though its parent has not taken notice
+    assert files.process_start(process.pid) is None
+    process.wait()
+    assert files.process_start(process.pid) is None

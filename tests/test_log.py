@@ -1,6 +1,7 @@
 """Progress is a bar on a terminal and a few lines in a log, and stdout is never touched."""
 
 import io
+import os
 import sys
 
 import pytest
@@ -120,3 +121,17 @@ def test_bar_leaves_stdout_alone_and_messages_pass_above_it(
         work.advance(2)
     assert capsys.readouterr().out == "result\n"
     assert "nfdist: warning: careful" in terminal.getvalue()
+
+
+def test_nobody_who_listens_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = io.StringIO()
+    closed.close()
+    with os.fdopen(writer, "w") as broken:
+        for stream in (None, closed, broken):
+            monkeypatch.setattr(sys, "stderr", stream)
+            notice("hello")
+            with progress(2, "work") as shown:
+                shown.advance()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # or it would fail once more when closed

@@ -8,7 +8,7 @@ from nfdist.errors import ConfigError
 
 LEAST_ADDRESS_SPACE_BYTES = 3 << 29  # torch, OpenBLAS, pyarrow and DGL with two threads, tried with ulimit -v
 
-# What torch, numpy, the dynamic linker and Python say when memory is short.
+# What torch, numpy, METIS, the dynamic linker and Python say when memory is short.
 _MEMORY_WORDS = (
     "can't allocate memory",
     "cannot allocate memory",
@@ -73,7 +73,9 @@ _LESS_MEMORY = {
 
 
 def _is_shortage(error: BaseException) -> bool:
+    if isinstance(error, SystemError) and error.__context__ is not None:  # the interpreter itself was short of it
+        return _is_shortage(error.__context__)
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError | ImportError | OSError) and any(word in text for word in _MEMORY_WORDS)
+    text = (str(error).lower().splitlines() or [""])[0]  # a library's own error, of whatever class
+    return any(word in text for word in _MEMORY_WORDS)

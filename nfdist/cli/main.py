@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from signal import SIGINT
 from types import ModuleType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from nfdist import __version__, files
 from nfdist.cli.environment import check_address_space, explain, open_standard_streams
@@ -55,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _flushed(code: int) -> int:
     """The exit code once stdout has been written: what it holds would fail again when the interpreter exits."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads what went wrong
+            _drop(sys.stderr)
     if sys.stdout is None:  # as it is when the command was started without one
         return code
     try:
@@ -62,16 +67,18 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         if not _reader_left():
             raise
-        _drop_stdout()
+        _drop(sys.stdout)
     except OSError as error:
-        _drop_stdout()
+        _drop(sys.stdout)
         notice(f"stdout cannot be written ({error.strerror}): the result is not there, give it a place with room")
         return code or 2
     return code
 
 
-def _drop_stdout() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def set_environment() -> None:

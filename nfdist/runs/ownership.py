@@ -122,10 +122,14 @@ class _Ownership:
         told = False
         while True:
             descriptor, locked = _open_locked(self._path)
-            found = _read(descriptor)
-            if self._takes(descriptor, locked, found, time.monotonic() - unchanged_since):
-                return descriptor
-            os.close(descriptor)
+            try:
+                found = _read(descriptor)
+                if self._takes(descriptor, locked, found, time.monotonic() - unchanged_since):
+                    taken, descriptor = descriptor, -1
+                    return taken
+            finally:
+                if descriptor >= 0:
+                    os.close(descriptor)
             if found is not None and found != seen:
                 if seen is not None and found.same_as(seen) and not self._is_here(found):
                     raise self._refusal(found)  # it counts
@@ -150,7 +154,11 @@ class _Ownership:
         else:
             free = unchanged_seconds > CERTAIN_SECONDS
         if free:
-            _write(descriptor, self._owner)
+            try:
+                _write(descriptor, self._owner)
+            except OSError:  # a full disk, say
+                self._path.unlink()
+                raise
         return free
 
     def _is_here(self, owner: Owner) -> bool:

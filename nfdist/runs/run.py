@@ -138,9 +138,10 @@ class Run:
 
     def mark_best(self, seed: int, step: int, scores: Mapping[str, float | int | None]) -> None:
         """Remember a saved checkpoint as the seed's best."""
-        if step not in self.checkpoint_paths(seed):
+        path = self.checkpoint_paths(seed).get(step)
+        if path is None:
             raise CheckpointError(f"{self._folder(seed)} holds no checkpoint of step {step}: save it first")
-        write_record(self._best_file(seed), {"step": step, **scores})
+        write_record(self._best_file(seed), {"step": step, **scores, "weights": _weights_checksum(path)})
 
     def best_of(self, seed: int) -> dict[str, Any] | None:
         """The step and the scores of the seed's best checkpoint.
@@ -218,8 +219,13 @@ class Run:
         path = self._best_file(seed)
         cure = "restore it, or remove it: the checkpoints know which is the best, unless nfdist evaluate --follow told"
         best = read_record(path, cure, self.unchecked)
-        if best is not None and type(best.get("step")) is not int:
+        if best is None:
+            return None
+        if type(best.get("step")) is not int:
             raise CheckpointError(f"{path} names no step: remove it")
+        marked, weights = self.checkpoint_paths(seed).get(best["step"]), best.pop("weights", None)
+        if weights is not None and marked is not None and _weights_checksum(marked) not in (weights, None):
+            raise CheckpointError(f"{path} is not of the weights in {marked.name}: {cure}")
         return best
 
     def _best_steps(self, seed: int) -> set[int]:
@@ -248,6 +254,13 @@ class Run:
         for step, path in self._saved(seed):
             if step not in steps or path != kept[step]:
                 files.remove(path)
+
+
+def _weights_checksum(path: Path) -> str | None:
+    """What tells the weights of a checkpoint from all others; None where its state cannot be read."""
+    with suppress(CheckpointError, LookupError, TypeError):
+        return str(Checkpoint.open(path, verify=False).files["weights"]["checksum"])
+    return None
 
 
 def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:

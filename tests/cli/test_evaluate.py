@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import nfdist
+from nfdist.cli.main import main
+from nfdist.runs.ownership import owning
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from tests.cli.runs import copied, mistake, outcome, train_run
@@ -64,6 +66,19 @@ def test_the_scores_are_those_of_the_training_with_directions_of_the_step_too(
     opened = Run.open(run)
     opened.reconfigured(replace(opened.config, attention=replace(opened.config.attention, eval_directions="seed")))
     assert [outcome(capsys, "evaluate", run)[name] for name in scores] != trained  # so they tell the directions apart
+
+
+def test_two_writers_of_one_output_exclude_each_other(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with owning(run / "train.lock", "trained"), owning(run / "evaluate.lock", "evaluated"):
+        assert f"{run} is being evaluated by process" in mistake(capsys, "evaluate", run)
+        outcome(capsys, "evaluate", run, "--no-outputs", "--no-states")
+        assert main(["inspect", str(run)]) == 0
+        assert outcome(capsys, "evaluate", run, "--follow", "--until-done") == {"evaluated": 2}
+    with owning(run / "train.lock", "trained"), owning(run / "follow.lock", "followed"):
+        outcome(capsys, "evaluate", run, "--no-states")
+        said = mistake(capsys, "evaluate", run, "--follow", "--until-done")
+        assert f"{run} is being followed by process" in said
+    assert not list(run.glob("*.lock"))
 
 
 def test_it_only_scores_when_asked_to(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +177,7 @@ def test_following_ends_cleanly_on_a_signal_under_torchrun(run: Path, tmp_path: 
     assert "exitcode  : 143" in job.output
     assert job.output.count("nfdist: SIGTERM: stopped") == 1
     assert "2 checkpoints evaluated" in job.output
-    assert "Traceback" not in job.output
+    assert "nfdist/cli" not in job.output  # in no traceback but torchrun's own
 
 
 def test_a_model_is_loaded_by_the_public_api(run: Path) -> None:

@@ -1,6 +1,8 @@
 """Runs from start to end in one process: what they leave behind, how they go on, and what they refuse."""
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from nfdist import settings
+from nfdist import files, settings
 from nfdist.errors import CheckpointError, ConfigError, NfdistError, WorldError
 from nfdist.partition.pipeline import partition
 from nfdist.partition.recipe import Recipe
+from nfdist.runs import ownership
 from nfdist.runs.run import Run
 from nfdist.world import World
 from tests.comparing import difference
@@ -78,6 +81,50 @@ def test_several_seeds_give_mean_and_deviation(graph: Path, tmp_path: Path) -> N
     assert len({seed["final"]["train"] for seed in result["per_seed"]}) > 1
     alone = trained(graph, tmp_path / "one", *options, "train.seeds=[1]")
     assert alone["per_seed"][0]["best"] == result["per_seed"][1]["best"]
+
+
+def test_seeds_without_validation_nodes_have_a_result(graph: Path, tmp_path: Path) -> None:
+    options = ["train.evaluate_every=1", "data.split=random:0.8/0/0.2", "train.seeds=[4,3]", "train.epochs=2"]
+    result = trained(graph, tmp_path / "run", *options)
+    assert result is not None
+    assert [result["best"][key] for key in ("seed", "epoch", "valid")] == [4, 2, None]
+    best = Run.open(tmp_path / "run").best_checkpoint()
+    assert best is not None
+    assert [best.state[key] for key in ("seed", "step")] == [result["best"][key] for key in ("seed", "step")]
+    again = trained(graph, tmp_path / "run", *options, resume=True)
+    assert again is not None
+    assert again["best"] == result["best"]
+
+
+def test_a_crash_before_the_mark_of_the_best_is_made_up_for(graph: Path, tmp_path: Path) -> None:
+    options = ["train.evaluate_every=1", "train.seeds=[4,3]", "train.epochs=2"]
+    trained(graph, tmp_path / "run", *options)
+    run = Run.open(tmp_path / "run")
+    marks = {path: path.read_bytes() for path in run.path.glob("checkpoints/*/best.json")}
+    (run.path / "checkpoints" / "seed-3" / "best.json").unlink()
+    (run.path / "result.json").unlink()
+    trained(graph, tmp_path / "run", *options, resume=True)
+    assert {path: path.read_bytes() for path in run.path.glob("checkpoints/*/best.json")} == marks
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.EROFS, "Read-only file system"), (errno.ENOSPC, "the disk that holds .* is full")]
+)
+def test_a_disk_that_takes_nothing_is_one_line_when_a_run_goes_on(
+    number: int, said: str, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(graph, tmp_path / "run", "train.epochs=1")
+
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(ownership, "_open_locked" if number == errno.EROFS else "_write", refuse)
+    with pytest.raises(CheckpointError, match=said):
+        trained(graph, tmp_path / "run", "train.epochs=2", resume=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(files, "replace_bytes", refuse)
+    with pytest.raises(CheckpointError, match=said):
+        trained(graph, tmp_path / "run", "train.epochs=2", resume=True)
 
 
 def test_several_seeds_go_on_where_they_ended(graph: Path, tmp_path: Path) -> None:
