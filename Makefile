@@ -20,9 +20,9 @@ test: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# What takes minutes: workers killed at many moments.
+# What takes minutes: workers killed at many moments, 1,000 faults (NFDIST_FAULTS_SEED draws others), a long training.
 test-slow: .venv/ready
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Hosts in network namespaces. `make test` has these too, and skips them where they cannot be made.
 test-multihost: .venv/ready

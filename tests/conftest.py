@@ -16,3 +16,12 @@ LONGEST = ("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first; otherwise in the order of their names."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What a test recorded as its summary is shown even though it passed."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, text in getattr(report, "user_properties", ()):
+            if name == "summary":
+                terminalreporter.section(report.nodeid)
+                terminalreporter.write_line(str(text))

@@ -43,4 +43,4 @@ def run(name: str, seed: int, folder: Path, material: Material, server: Server) 
 def sample(material: Material, server: Server, seed: int) -> list[str]:
     """The names of a few cases that together have something of everything."""
     draw = random.Random(seed)
-    return [name for module, _ in FAMILIES.values() for name in module.sample(material, server, draw, 16)]
+    return [name for module, _ in FAMILIES.values() for name in module.sample(material, server, draw, 11)]

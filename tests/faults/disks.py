@@ -111,4 +111,4 @@ def _mount(stack: ExitStack | None, folder: Path, *words: str) -> None:
 
 
 def sample(material: Material, server: Server, draw: random.Random, count: int) -> list[str]:
-    return [f"{FAMILY}:file-size:{name}:tables:{number}" for number, name in enumerate(("predict", "train"))]
+    return [f"{FAMILY}:file-size:{name}:tables:{number}" for number, name in enumerate(("predict", "evaluate"))]

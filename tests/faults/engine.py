@@ -20,7 +20,7 @@ class Engine:
 
     def __init__(self, code: Path, folder: Path, seed: int, workers: int = 2, keep: bool = False) -> None:
         self.code, self.folder, self.seed, self._keep = code, folder, seed, keep
-        self._workers, self._idle = workers, [Server(code)]
+        self._workers, self._idle = workers, [Server(code, lean=workers == 1)]
         self.material = Material(folder / "material", code)
 
     def table(self, count: int, families: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ partition = "{graph}"
 {model}
 [attention]
 noise_draws = 2
+temperature = {temperature}
 [relation]
 order = {order}
 [train]
@@ -128,6 +129,7 @@ class Material:
         text = CONFIG.format(
             graph=self.graph(server, name),
             learning_rate=0.02 if other else 0.01,
+            temperature=0.5 if other else 0.25,
             keep=keep,
             **{key: getattr(subject, key) for key in ("model", "order", "batch_nodes", "edge_loss")},
         )
@@ -136,7 +138,7 @@ class Material:
         return path
 
     def run(self, server: Server, name: str, other: bool = False) -> Path:
-        """A finished and evaluated run of a subject, or one trained at another rate."""
+        """A finished and evaluated run of a subject, or one trained at another rate and temperature."""
         out = self.folder / ("others" if other else "") / name / "run"
 
         def make() -> Path:

@@ -114,7 +114,7 @@ def run(words: list[str], folder: Path, draw: random.Random, material: Material,
     """Run a command line whose last word makes no sense."""
     number, number_of_value = int(words[1]), int(words[2])
     template, values = list(OPTIONS.items())[number]
-    known = reference("tables", "train", material, server).outcome
+    known = reference("tables", "score", material, server).outcome
     place = place_for(folder, "tables", "evaluate", material, server)
     new = folder / "new.parquet"
     shutil.copyfile(place.new_nodes, new)

@@ -21,12 +21,14 @@ import traceback
 from typing import Any, NoReturn
 
 COMMANDS = ("train", "evaluate", "predict", "partition", "inspect", "plan")
-LOADED_LATE = ("pyarrow.parquet", "pyarrow.csv", "sklearn.metrics", "scipy.sparse.csgraph", "torch._dynamo")
+LOADED_LATE = ("pyarrow.parquet", "pyarrow.csv", "scipy.sparse.csgraph", "torch._dynamo")
+LOADED_RARELY = ("sklearn.metrics",)
 
 
-def main(code: str) -> None:
+def main(code: str, lean: bool) -> None:
     sys.path[0] = code  # instead of the folder of this script
-    for name in (*(f"nfdist.cli.{command}" for command in COMMANDS), *LOADED_LATE):
+    late = LOADED_LATE if lean else LOADED_LATE + LOADED_RARELY
+    for name in (*(f"nfdist.cli.{command}" for command in COMMANDS), *late):
         importlib.import_module(name)
     importlib.import_module("nfdist.sparse.dgl_door").dgl()
     nfdist = importlib.import_module("nfdist")
@@ -149,4 +151,4 @@ def _become_command(request: dict[str, Any], begins: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(os.path.realpath(sys.argv[1]))
+    main(os.path.realpath(sys.argv[1]), "--lean" in sys.argv)

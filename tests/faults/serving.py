@@ -44,9 +44,9 @@ class Outcome:
 
 
 class Server:
-    """A process of its own with the code under test; one command at a time."""
+    """A process of its own with the code under test; one command at a time. A lean one starts faster."""
 
-    def __init__(self, code: Path) -> None:
+    def __init__(self, code: Path, lean: bool = False) -> None:
         self.code = code
         environment = {
             **os.environ,
@@ -58,7 +58,7 @@ class Server:
         for name in ("RANK", "WORLD_SIZE", "NFDIST_DATA"):
             environment.pop(name, None)
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(SCRIPT), str(code)],
+            [sys.executable, "-W", "ignore", str(SCRIPT), str(code), *(["--lean"] if lean else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

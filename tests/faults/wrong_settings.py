@@ -1,6 +1,7 @@
 """Cases of settings and recipe keys: values of the wrong type, out of range or beyond any machine."""
 
 import random
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ OFF_TYPE = {
 }
 ENDLESS = ("train.epochs",)  # large values mean a long training, which a signal ends
 STOP_AFTER_SECONDS = 3.0
+DIVERGED = re.compile(r" is (nan|-?inf) at step \d+")
 
 
 def names(material: Material, server: Server, draw: random.Random, subjects: tuple[str, ...]) -> Iterator[str]:
@@ -84,6 +86,8 @@ def _train(folder: Path, key: str, value: str, material: Material, server: Serve
     overrides = [f"{name}={one}" for name, one in given.items()]
     outcome = server.run(["train", place.config, *overrides], folder, **ending)  # type: ignore[arg-type]
     problems = check_ending(outcome, known.peak_bytes, (0, 2, 143) if outcome.sent else (0, 2))
+    if outcome.code == 2 and DIVERGED.search(outcome.stderr):
+        shutil.rmtree(folder / "trained")  # no refusal of a value: the run had begun, and tells how far it came
     if outcome.code == 2:
         problems += _check_nothing_new(folder, before)
     elif outcome.code == 0 and not problems and key != "run.dir" and not (folder / "trained" / "result.json").exists():
