@@ -12,6 +12,7 @@ import pyarrow.parquet
 from nfdist.errors import NfdistError, PartitionError
 
 _LARGE_BYTES, _LARGEST_EXPANSION = 1 << 30, 500
+_ROWS_TRIED = 16
 _SMALL_BYTES = 1 << 26  # files below are small enough to hide a text that is repeated without end
 
 
@@ -48,8 +49,9 @@ def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
         columns = list(schema.names if names is None else names)
         _check_distinct(file, schema.names, set(columns))
         kinds = {name: schema.field(name).type for name in columns}
-        needed = metadata.num_rows * sum(map(_width, kinds.values())) + _list_bytes(metadata, set(columns))
-        check_expansion(file, needed, size)
+        check_expansion(file, metadata.num_rows * sum(map(_width, kinds.values())), size)
+        if size < _SMALL_BYTES:
+            check_expansion(file, _list_bytes(opened, [name for name, kind in kinds.items() if kind.num_fields]), size)
     texts = [name for name, kind in kinds.items() if _is_text(kind)] if size < _SMALL_BYTES else []
     with pyarrow.parquet.ParquetFile(file, read_dictionary=texts) as opened:
         table = opened.read(columns=columns)
@@ -80,14 +82,10 @@ def _width(kind: Any) -> int:
         return 4
 
 
-def _list_bytes(metadata: Any, names: set[str]) -> int:
-    """Bytes of the values in lists, which are more than there are rows: four each, as most types take."""
-    total = 0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            root, dot, _ = column.path_in_schema.partition(".")
-            total += 4 * column.num_values if dot and root in names else 0
-    return total
+def _list_bytes(opened: Any, names: Sequence[str]) -> int:
+    """About the bytes of lists, by their first rows: of a damaged footer, Arrow's counts end the process."""
+    first = next(opened.iter_batches(_ROWS_TRIED, columns=list(names)), None) if names else None
+    return 0 if first is None else first.nbytes * opened.metadata.num_rows // max(first.num_rows, 1)
 
 
 def _decoded_bytes(chunk: Any) -> int:

@@ -104,31 +104,6 @@ def npz_bytes(arrays: dict[str, Any]) -> bytes:
 
 INTEGERS, FLOATS = ["i1", "i2", "i8", "u1", "u4", "u8", ">i8"], ["f2", "f4", "f8", "f16", ">f4"]
 DTYPES = st.sampled_from([*INTEGERS, *FLOATS, "?", "c8", "U3", "U0", "S4", "V8", "V0", "M8[s]", "m8[s]", "O"])
-    [
-        "?",
-        "i1",
-        "i2",
-        "i8",
-        "u1",
-        "u4",
-        "u8",
-        "f2",
-        "f4",
-        "f8",
-        "f16",
-        "c8",
-        ">i8",
-        ">f4",
-        "U3",
-        "U0",
-        "S4",
-        "V8",
-        "V0",
-        "M8[s]",
-        "m8[s]",
-        "O",
-    ]
-)
 SHAPES = st.lists(st.integers(0, 11), max_size=3).map(tuple)
 
 
@@ -301,28 +276,6 @@ def odd_csv(draw: st.DrawFn, whole: bytes) -> bytes:
 KEYS = [
     *("source", "parts", "out", "method", "assignment", "directed", "split", "split_index", "seed", "knn", "task"),
     *("normalize_features", "scale", "id_column", "feature_columns", "label_column", "split_column", "options", "zzz"),
-]
-    "source",
-    "parts",
-    "out",
-    "method",
-    "assignment",
-    "directed",
-    "split",
-    "split_index",
-    "seed",
-    "knn",
-    "normalize_features",
-    "task",
-    "scale",
-    "id_column",
-    "feature_columns",
-    "label_column",
-    "split_column",
-    "source_column",
-    "target_column",
-    "options",
-    "zzz",
 ]
 VALUES = st.sampled_from(
     [

@@ -133,6 +133,9 @@ def test_mistakes_are_one_line_exit_with_two_and_write_nothing(
         (["partition", str(tmp_path / "none.npz"), "--parts", "2", "--out", out], "none.npz"),
         (["partition", source, "--parts", "2", "--out", out, "--method", "file"], "go together"),
         (["partition", source, "--parts", "2", "--out", str(tmp_path)], "exists"),
+        (["partition", source, "--parts", "2", "--out", f"{source}/out"], "is not a folder"),
+        (["partition", source, "--parts", "2", "--out", str(tmp_path / ("x" * 240))], "File name too long"),
+        (["partition", "x" * 5000, "--parts", "2", "--out", out], "File name too long"),
         (["inspect", str(tmp_path / "nowhere")], "is not a directory"),
     ):
         assert main(words) == 2
@@ -141,6 +144,15 @@ def test_mistakes_are_one_line_exit_with_two_and_write_nothing(
         assert message in lines[0]
         assert not (tmp_path / "out").exists()
         assert [path.name for path in tmp_path.iterdir()] == ["graph.npz"]
+
+
+def test_an_output_inside_its_own_source_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "x": [1.0, 2.0]}), tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"source": [1], "target": [2]}), tmp_path / "edges.parquet")
+    for out in (tmp_path / "out", tmp_path / "deep" / "er" / "out", tmp_path / ".." / tmp_path.name / "out"):
+        assert main(["partition", str(tmp_path), "--parts", "1", "--out", str(out)]) == 2
+        assert "is inside its own source" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.parquet", "nodes.parquet"]
 
 
 def test_a_recipe_is_a_file_that_the_command_line_overrides(tmp_path: Path) -> None:

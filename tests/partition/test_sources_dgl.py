@@ -56,6 +56,19 @@ def test_a_saved_graph_comes_back_exactly(tmp_path: Path) -> None:
     assert counts(path, SourceOptions()) == SourceCounts(NODES, EDGES, 5, None, "float32")
 
 
+@pytest.mark.parametrize("formats", ["coo", "csr", "csc", ["coo", "csr", "csc"], ["csr", "csc"]])
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_a_graph_comes_back_from_every_format(tmp_path: Path, formats: Any, kind: torch.dtype) -> None:
+    graph = make_graph().astype(kind)
+    graph.ndata["half"] = torch.arange(NODES).bfloat16()
+    dgl().save_graphs(str(tmp_path / "toy.bin"), [graph], {"labels": torch.ones(3)}, formats=formats)
+    found = load(str(tmp_path / "toy.bin"), SourceOptions(feature_columns=("feat", "half")))
+    assert np.array_equal(found.sources, graph.edges(order="eid")[0])
+    assert np.array_equal(found.targets, graph.edges(order="eid")[1])
+    assert np.array_equal(found.features[:, :5], graph.ndata["feat"])
+    assert found.features[:, 5].tolist() == list(range(NODES))
+
+
 def test_named_data_and_split_numbers(tmp_path: Path) -> None:
     order = torch.randperm(NODES, generator=seeds.generator(0, "order"))
     graph = make_graph(key=order + 100, split=torch.from_numpy(SPLIT).flip(0), target=torch.ones(NODES, 3).long())

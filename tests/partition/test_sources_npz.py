@@ -1,5 +1,6 @@
 """Graphs in .npz files: what is in them comes back exactly, and what is wrong is named in one line."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,16 @@ BAD = [
     ({"label": np.full(12, 0.5)}, "labels must be integers, got 0.5"),
     ({"label": np.full((12, 2), 3)}, "24 labels are outside"),
     ({"label": np.array([{}] * 12)}, "label is of type object"),
+    ({"label": np.where(np.arange(12) == 5, 2**30, 0)}, "1 labels .* to 999, the first is 1073741824 at node 5"),
+    ({"label": np.where(np.arange(12) == 5, 1e300, 0)}, "labels must be integers, got 1e[+]300 at node 5"),
+    ({"label": np.array(3)}, r"labels must be \[n\] or \[n, questions\], got \[\]"),
+    ({"label": np.ones((12, 2, 2), int)}, r"got \[12, 2, 2\]"),
+    ({"edge_index": np.zeros((2, 5), "m8[s]")}, "edge_index is of type timedelta64"),
+    (
+        {"train_mask": np.full(12, 2), "val_mask": np.zeros(12), "test_mask": np.zeros(12)},
+        "must be true or false, got 2",
+    ),
+    ({"train_idx": np.array(1), "valid_idx": np.array([1]), "test_idx": np.array([2])}, r"must be a list.* got \[\]"),
     ({"train_idx": np.array([99]), "valid_idx": np.array([1]), "test_idx": np.array([2])}, "first is 99; the 12 nodes"),
 ]
 
@@ -197,6 +208,86 @@ def test_bad_arrays_are_refused_in_one_line(tmp_path: Path, changes: dict[str, A
     with pytest.raises(PartitionError, match=message) as caught:
         load(path, OPTIONS)
     assert "\n" not in str(caught.value)
+
+
+def test_labels_and_edges_of_few_bits(tmp_path: Path) -> None:
+    nodes = 300
+    path = save(tmp_path, feat=np.ones((nodes, 1)), label=np.zeros(nodes, "u1"), edge_index=np.eye(2, dtype="i1"))
+    graph = load(path, OPTIONS)
+    assert (graph.num_classes, graph.sources.tolist(), graph.sources.dtype) == (1, [1, 0], np.int64)
+    swapped = save(tmp_path, edge_index=np.eye(2, dtype=">i8"), feat=np.ones((NODES, 1), ">f4"))
+    assert load(swapped, OPTIONS).sources.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (np.zeros((NODES, 2), int), r"node ids must be a list, got shape \[12, 2\]"),
+        (np.array(7), r"node ids must be a list, got shape \[\]"),
+        (np.arange(NODES) / 2, "node ids must be integers or text, got float64"),
+        (np.arange(NODES).astype("M8[s]"), "key is of type datetime64"),
+        (np.arange(NODES) // 2, "6 node ids occur more than once, the first is 0"),
+    ],
+)
+def test_ids_that_are_no_names_are_refused(tmp_path: Path, ids: Any, message: str) -> None:
+    with pytest.raises(PartitionError, match=message):
+        load(save(tmp_path, key=ids), SourceOptions(id_column="key"))
+
+
+CSR = {
+    "feat_indptr": np.arange(13),
+    "feat_indices": np.zeros(12, int),
+    "feat_data": np.ones(12),
+    "feat_shape": np.array([12, 40]),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"feat_shape": np.array([12, 10**12])}, "features have 1,000,000,000,000 columns"),
+        ({"feat_shape": np.array([10**12, 40])}, "do not fit: give rows [+] 1 offsets"),
+        ({"feat_shape": np.array(12)}, "feat_shape must be two numbers"),
+        ({"feat_shape": np.array([12, -1])}, "feat_shape must be two numbers"),
+        ({"feat_data": np.array(1.0)}, r"feat_data must be a list, got shape \[\]"),
+        ({"feat_indptr": np.arange(13)[::-1]}, "feat_indptr must ascend from 0 to the 12 feat_indices"),
+        ({"feat_indptr": np.r_[0, 2**40, 2:13]}, "feat_indptr must ascend"),
+        ({"feat_indptr": np.arange(13.0)}, "feat_indptr must be integers, got float64"),
+        ({"feat_indices": np.full(12, 40)}, r"feat_indices\[0\] is 40, outside the 40 columns"),
+    ],
+)
+def test_csr_parts_are_checked_against_each_other(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PartitionError, match=message):
+        load(save(tmp_path, feat=None, **{**CSR, **changes}), OPTIONS)
+
+
+def test_a_few_bytes_cannot_ask_for_much_memory(tmp_path: Path) -> None:
+    path = tmp_path / "toy.npz"
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 2), }"
+    start = b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("feat.npy", start + bytes(96))
+    with pytest.raises(PartitionError, match=r"feat of shape \[1000000000000, 2\] .* does not fit its 96 bytes"):
+        load(str(path), OPTIONS)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("feat.npy", start + bytes(96))
+        archive.infolist()[0].file_size = 8 * 10**12 + len(start)
+    with pytest.raises(PartitionError, match=r"would take 7,450.6 GiB of memory"):
+        load(str(path), OPTIONS)
+
+
+def test_two_arrays_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(save(tmp_path), "a") as archive:
+        archive.writestr("feat", archive.read("feat.npy"))
+    with pytest.raises(PartitionError, match="holds 2 arrays called 'feat'"):
+        load(str(tmp_path / "toy.npz"), OPTIONS)
+
+
+def test_rows_that_cannot_be_normalized_are_refused(tmp_path: Path) -> None:
+    for value in (3e38, 1e-45):
+        path = save(tmp_path, feat=np.full((NODES, 3), value, np.float32))
+        with pytest.raises(PartitionError, match="with normalized rows: 36 feature values"):
+            load(path, SourceOptions(normalize_features="row"))
 
 
 def test_sparse_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -99,6 +99,20 @@ def test_damaged_or_missing_files_are_refused_in_one_line(data: Path) -> None:
         load("ogbn-arxiv", SourceOptions())
 
 
+def test_counts_and_labels_are_checked(data: Path) -> None:
+    folder = lay_out(data / "ogbn_arxiv", "time", LABELS, node_feat=FEATURES)
+    write(folder / "raw" / "num-node-list.csv.gz", [10**12])
+    with pytest.raises(PartitionError, match="has 9 entries, but there are 1000000000000 nodes"):
+        load("ogbn-arxiv", SourceOptions())
+    write(folder / "raw" / "num-node-list.csv.gz", [NODES])
+    write(folder / "raw" / "node-label.csv.gz", np.where(LABELS == 4, 2**30, LABELS))
+    with pytest.raises(PartitionError, match=r"1 labels are outside .* the first is 1073741824 at node 4"):
+        load("ogbn-arxiv", SourceOptions())
+    write(folder / "raw" / "node-label.csv.gz", ["a"] * NODES)
+    with pytest.raises(PartitionError, match=r"node-label.csv.gz cannot be read \(object instead of numbers\)"):
+        load("ogbn-arxiv", SourceOptions())
+
+
 @pytest.mark.parametrize("name", ["ogbn-products", "ogbn-proteins", "ogbn-arxiv", "amazon2m"])
 def test_a_dataset_that_is_not_here_says_where_to_put_it(data: Path, name: str) -> None:
     for read in (load, counts):

@@ -132,6 +132,17 @@ def test_without_an_id_column_rows_are_numbered(tmp_path: Path) -> None:
 RAGGED = pa.array([[1.0, 2.0], [1.0, 2.0], [1.0], None])
 BAD: list[tuple[dict[str, Any], list[Any], dict[str, Any], str]] = [
     ({"id": [1, 2, 2, 9]}, [1, 1, 1, 1], {}, "1 node ids occur more than once, the first is 2"),
+    ({"id": pa.array([1, 2, 3, 9], pa.timestamp("s"))}, [1, 2, 3, 9], {}, "must be integers or text, got timestamp"),
+    ({"id": [1.0, 2.0, 3.0, 9.0]}, [1, 2, 3, 9], {}, "must be integers or text, got double"),
+    ({"id": [True, False, True, True]}, [1, 0, 1, 0], {}, "must be integers or text, got bool"),
+    ({"id": [[1], [2], [3], [9]]}, NUMBERS, {}, "must be integers or text, got list"),
+    ({"id": [{"a": 1}] * 4}, NUMBERS, {}, "must be integers or text, got struct"),
+    ({}, [[70]] * 4, {}, "ends of edges must be integers or text, as ids are, got list"),
+    ({}, [{"a": 70}] * 4, {}, "ends of edges must be integers or text, as ids are, got struct"),
+    ({}, [True] * 4, {}, "ends of edges must be integers or text, as ids are, got bool"),
+    ({"id": [2**53, 2**53 + 1, 3, 4]}, [2.0**53 + 2] * 4, {}, "6 ends of edges name no node"),
+    ({"label": [0, 5000, 0, 0]}, NUMBERS, {}, "1 labels .* to 999, the first is 5000 at node -3"),
+    ({"features": [[1.0], [2.0], [1e300], [3.0]]}, NUMBERS, {}, "row 3, column 'features', entry 1 is 1e[+]300"),
     ({"id": [1, 2, None, 9]}, [1, 1, 1, 1], {}, "1 nodes have no 'id'"),
     ({}, [70, 9, 4, 4], {}, "4 ends of edges name no node, the first is 4"),
     ({}, [70, 9, None, -3], {}, "3 ends of edges name no node, the first is None"),
@@ -165,6 +176,72 @@ def test_bad_tables_are_refused_in_one_line(
     with pytest.raises(PartitionError, match=message) as caught:
         load(source, SourceOptions(**options))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("late", [False, True])
+def test_one_cell_that_is_no_number_is_named_or_left_out_by_choice(tmp_path: Path, suffix: str, late: bool) -> None:
+    rows = 100_000 if late else 30
+    cells = [str(row / 4) for row in range(rows)]
+    cells[rows - 3] = "seven"
+    nodes = pa.table({"id": range(rows), "a": cells, "b": range(rows), "name": [f"n{row}" for row in range(rows)]})
+    source = save(tmp_path, nodes, edges_of([0, 1, 2, 3]), suffix)
+    with pytest.raises(PartitionError, match=rf"nodes\{suffix}: row {rows - 2}, column 'a' is 'seven'"):
+        load(source, SourceOptions())
+    with pytest.raises(PartitionError, match=rf"row {rows - 2}, column 'a' is 'seven', no number"):
+        load(source, SourceOptions(feature_columns=("a", "b")))
+    graph = load(source, SourceOptions(feature_columns=("b",)))
+    assert graph.features[:, 0].tolist() == list(range(rows))
+    assert graph.notes[0] == "dropped node columns: a, name"
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"), [("inf", "inf"), ("-inf", "-inf"), ("nan", "missing"), ("", "missing"), ("1e39", r"1e\+39")]
+)
+def test_a_cell_that_is_not_finite_is_named(tmp_path: Path, cell: str, shown: str) -> None:
+    nodes = pa.table({"id": range(30), "a": [cell if row == 17 else str(row) for row in range(30)], "b": [1] * 30})
+    source = save(tmp_path, nodes, edges_of([0, 1, 2, 3]), ".csv")
+    with pytest.raises(PartitionError, match=rf"nodes.csv: row 18, column 'a' is {shown}: features must be finite"):
+        load(source, SourceOptions())
+
+
+def test_a_row_of_many_files_is_named_by_its_own(tmp_path: Path) -> None:
+    nodes = nodes_of(NUMBERS, features=None, x=[1.0, 2.0, 3.0, float("inf")])
+    with pytest.raises(PartitionError, match=r"nodes.parquet/part-1.parquet: row 3, column 'x' is inf"):
+        load(save(tmp_path, nodes, edges_of(NUMBERS), split_files=True), SourceOptions())
+
+
+def test_text_through_and_through_is_no_feature_and_is_named(tmp_path: Path) -> None:
+    nodes = nodes_of(NUMBERS, features=None, x=[1, 2, 3, 4], word=["7", "a", "b", None], code=["1", "2", "3", "4"])
+    graph = load(save(tmp_path, nodes, edges_of(NUMBERS)), SourceOptions())
+    assert graph.features.tolist() == [[1], [2], [3], [4]]
+    assert graph.notes[0] == "dropped node columns: word, code"
+
+
+def test_columns_of_the_same_name_are_refused_where_they_are_used(tmp_path: Path) -> None:
+    nodes, edges = nodes_of(NUMBERS, features=None, x=[1, 2, 3, 4]), edges_of(NUMBERS)
+    for table, name in ((nodes, "id"), (nodes, "x"), (nodes, "label"), (edges, "source")):
+        twice = table.append_column(name, table[name])
+        given = (twice, edges) if table is nodes else (nodes, twice)
+        for suffix in (".csv", ".parquet"):
+            folder = tmp_path / f"{name}{suffix}"
+            folder.mkdir()
+            with pytest.raises(PartitionError, match=f"has two columns called '{name}': rename one of them"):
+                load(save(folder, *given, suffix), SourceOptions())
+
+
+def test_a_long_name_does_not_make_the_others_long(tmp_path: Path) -> None:
+    ids = [*WORDS[:3], "x" * 100_000]
+    graph = load(save(tmp_path, nodes_of(ids), edges_of(ids)), SourceOptions())
+    assert graph.original_ids.tolist() == ids
+    assert graph.original_ids.nbytes < 100
+
+
+def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), ["x" * 2**20])
+    source = save(tmp_path, pa.table({"id": repeated, "x": range(2000)}), edges_of(WORDS))
+    with pytest.raises(PartitionError, match=r"nodes.parquet would take 2.0 GiB of memory"):
+        load(source, SourceOptions())
 
 
 def test_an_id_of_a_csv_that_is_no_integer_is_named(tmp_path: Path) -> None:

@@ -26,13 +26,12 @@ class _Column:
     empty: tuple[Path, int, Any] | None = None
 
     def add(self, file: Path, row: int, cells: Any) -> None:
-        # A few texts that many rows share are compared once.
-        numbers = pc.match_substring_regex(_texts(cells), _NUMBER)
+        numbers = _are_numbers(cells)
         self.seen += len(cells) - cells.null_count
         self.numbers += pc.sum(numbers).as_py() or 0
         place = pc.fill_null(numbers, True).index(False).as_py()
         if place >= 0 and self.wrong is None:
-            self.wrong = file, row + place, _texts(cells)[place].as_py()
+            self.wrong = file, row + place, cells[place].as_py()
         place = numbers.is_null().index(True).as_py() if numbers.null_count else -1
         if place >= 0 and self.empty is None:
             self.empty = file, row + place, None
@@ -84,5 +83,8 @@ def _show(name: str, wrong: tuple[Path, int, Any]) -> str:
     return f"{file}: row {row + 1}, column {name!r} is {shown}"
 
 
-def _texts(cells: Any) -> Any:
-    return cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
+def _are_numbers(cells: Any) -> Any:
+    """Which cells are, null for empty ones; of texts that are stored once, each is compared once."""
+    if pa.types.is_dictionary(cells.type):
+        return pc.match_substring_regex(cells.dictionary, _NUMBER).take(cells.indices)
+    return pc.match_substring_regex(cells, _NUMBER)

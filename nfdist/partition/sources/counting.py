@@ -68,6 +68,10 @@ def _measure_npz(path: Path) -> SourceCounts:
         if data is None or not data[0] or "feat_shape" not in arrays.names:
             raise PartitionError(f"{path} has no features: add feat [nodes, columns], or the arrays feat_*")
         num_nodes, width = npz.read_shape(arrays)
+        if "feat_indptr" not in arrays.names or arrays.header("feat_indptr")[0] != (num_nodes + 1,):
+            raise PartitionError(
+                f"{path}: feat_indptr must have an entry more than the {num_nodes:,} rows of feat_shape"
+            )
     nonzeros = data[0][0] if features.keeps_sparse(data[0][0], (num_nodes, width)) else None
     return SourceCounts(num_nodes, num_edges, width, nonzeros, "float32")
 

@@ -11,7 +11,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partition.sources.checking import check_edges
+from nfdist.partition.sources.checking import check_edges, check_length
 from nfdist.partition.sources.ogb_door import ogb_reader
 from nfdist.partition.sources.raw import RawSource
 from nfdist.reading import reading
@@ -34,6 +34,8 @@ def read(folder: Path, name: str) -> RawSource:
     with reading(folder / "raw"), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         graph = reader.read_csv_graph_raw(str(folder / "raw"))[0]
     num_nodes = int(graph["num_nodes"])
+    labels = _read_numbers(folder / "raw" / "node-label.csv.gz")
+    check_length(f"{folder}/raw/node-label.csv.gz", len(labels), num_nodes)  # before memory is taken for so many
     ends = np.int32 if num_nodes < 1 << 31 else np.int64
     check_edges(name, graph["edge_index"][0], graph["edge_index"][1], num_nodes)
     sources, targets = graph["edge_index"].astype(ends)
@@ -43,7 +45,6 @@ def read(folder: Path, name: str) -> RawSource:
             raise PartitionError(f"{folder}/raw has neither node-feat.csv.gz nor edge-feat.csv.gz: unpack it again")
         features = _mean_of_incident(graph["edge_feat"], sources, targets, num_nodes)
         notes.append("node features are the mean of the features of a node's edges")
-    labels = _read_numbers(folder / "raw" / "node-label.csv.gz")
     return RawSource(name, sources, targets, features, labels, members=_read_split(folder, name), notes=notes)
 
 
@@ -53,6 +54,8 @@ def read_sizes(folder: Path) -> tuple[int, int, int]:
     num_nodes, num_edges = (int(_read_numbers(raw / f"num-{what}-list.csv.gz").sum()) for what in ("node", "edge"))
     path = raw / "node-feat.csv.gz"
     path = path if path.exists() else raw / "edge-feat.csv.gz"
+    if min(num_nodes, num_edges) < 0:
+        raise PartitionError(f"{raw} counts {num_nodes} nodes and {num_edges} edges: unpack it again")
     with reading(path), gzip.open(path, "rt") as lines:
         return num_nodes, num_edges, len(lines.readline().split(","))
 
@@ -68,7 +71,10 @@ def _read_numbers(path: Path) -> NDArray[Any]:
     """A table of numbers without a header, [rows, columns]; what is missing is NaN."""
     with reading(path):
         table = pyarrow.csv.read_csv(path, read_options=pyarrow.csv.ReadOptions(autogenerate_column_names=True))
-        return np.stack([column.to_numpy() for column in table.columns], axis=1)
+        numbers = np.stack([column.to_numpy() for column in table.columns], axis=1)
+        if numbers.dtype.kind not in "iuf":
+            raise ValueError(f"{numbers.dtype} instead of numbers")
+        return numbers
 
 
 def _mean_of_incident(

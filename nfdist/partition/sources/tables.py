@@ -1,5 +1,6 @@
 """A folder with a table of nodes and a table of edges, in Parquet or CSV, each one file or a folder of files."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from nfdist.reading import reading
 _IDS = ("id", "node_id", "original_id", "node")
 _LABELS = ("label", "labels", "y")
 _SOURCES, _TARGETS = ("source", "src", "from"), ("target", "dst", "to")
+_MOST_NAMED = 100
 _MASKS = {f"{word}_mask": code for word, code in splits.WORDS.items()}
 
 
@@ -79,9 +81,10 @@ def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Ro
         texts = [name for name in picked.features if columns.is_text(nodes.schema.field(name).type)]
         cells.refuse_words(nodes, texts)
     elif not columns.is_list(nodes.schema.field(picked.features[0]).type):
-        others = [field for field in nodes.schema if field.name not in picked.names]
+        used, counted = set(picked.names), Counter(nodes.schema.names)
+        others = [field for field in nodes.schema if field.name not in used and counted[field.name] == 1]
         texts = [field.name for field in others if columns.is_text(field.type) or columns.is_empty(field.type)]
-        cells.refuse_spoiled(nodes, [name for name in texts if texts.count(name) == 1])
+        cells.refuse_spoiled(nodes, texts)
     try:
         return nodes.read(picked.names, _csv_types(nodes.schema, picked))
     except PartitionError:
@@ -92,7 +95,8 @@ def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Ro
 
 def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]:
     """Types that the first lines of a CSV may not show: fractions and words can come later."""
-    types = {name: pa.float64() for name in picked.features if pa.types.is_integer(schema.field(name).type)}
+    kinds = {name: schema.field(name).type for name in picked.features}
+    types = {name: pa.float64() for name, kind in kinds.items() if columns.is_number(kind) and kind != pa.bool_()}
     for name, kind in ((picked.split, pa.string()), (picked.labels, pa.int64())):
         if name and pa.types.is_null(schema.field(name).type):
             types[name] = kind
@@ -144,4 +148,5 @@ def _pick_features(nodes: Table, wanted: tuple[str, ...], used: set[str]) -> tup
 def _note_dropped(what: str, names: Sequence[str], used: Sequence[str]) -> list[str]:
     known = set(used)
     dropped = [name for name in names if name not in known]
-    return [f"dropped {what} columns: {', '.join(dropped)}"] if dropped else []
+    more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
+    return [f"dropped {what} columns: {', '.join(dropped[:_MOST_NAMED])}{more}"] if dropped else []
