@@ -44,13 +44,19 @@ COMMANDS = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; bugs are raised."""
+def main(argv: Sequence[str] | None = None, process_ends: bool = False) -> int:
+    """Run the command line and return its exit code; bugs are raised.
+
+    With `process_ends` no signal changes that code any more once there is one.
+    """
     set_environment()
     launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
     with Interruptible(launcher) as interruptible:
         code = _run(list(sys.argv[1:] if argv is None else argv), interruptible)
-        return _flushed(code)
+        code = _flushed(code)
+        if process_ends:
+            interruptible.heed()
+        return code
 
 
 def _flushed(code: int) -> int:
@@ -91,7 +97,7 @@ def set_environment() -> None:
 def entry() -> NoReturn:
     """The installed script and `python -m nfdist`."""
     open_standard_streams()
-    code = main()
+    code = main(process_ends=True)
     if code or any(thread.daemon for thread in threading.enumerate()):
         # A thread that waits in torch for a rank that is lost would abort the process instead of ending with it, and
         # so do some libraries where memory is short.

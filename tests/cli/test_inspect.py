@@ -80,6 +80,27 @@ def test_a_damaged_checkpoint_of_a_run_is_shown_and_ends_with_2(run: Run, capsys
     assert "step-00000010/weights.safetensors was altered" in errors
 
 
+def test_every_damaged_file_of_a_run_is_shown_and_the_first_is_the_line(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.write_result({"metric": "accuracy"})
+    (run.path / "metrics.jsonl").write_text('{"a": 1}\n{"a"\n[\n{"a": 2}\n')
+    lines, facts, errors = inspect(capsys, run.path, code=2)
+    assert errors.count("\n") == 1
+    assert "metrics.jsonl has no JSON in line 2" in errors
+    assert (facts["metrics_lines"], facts["verified"], len(facts["problems"])) == (2, False, 1)
+    flip(run.path / "result.json", 40)
+    flip(run.path / "checkpoints" / "seed-4" / "best.json", 40)
+    lines, facts, errors = inspect(capsys, run.path, code=2)
+    assert errors.count("\n") == 1
+    assert "best.json was altered since it was written" in errors
+    assert "(and 2 more problems, see above)" in errors
+    assert lines[0].endswith("3 damaged files")
+    assert sum("was altered" in line or "has no JSON" in line for line in lines) == 3
+    flip(run.path / "config.toml", 40)
+    assert inspect(capsys, run.path, code=2)[2].startswith(f"nfdist: {run.path}/config.toml was altered")
+
+
 def test_a_checkpoint_shows_its_state_and_tensors(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     lines, facts, _ = inspect(capsys, run.checkpoint_paths(3)[20])
     assert lines[0].endswith("2 tensor files, checksums hold")

@@ -59,8 +59,9 @@ def other_process(lock: Path, launch: str = "") -> Iterator[subprocess.Popen[str
 
 
 def write_owner(lock: Path, owner: Owner) -> None:
-    with lock.open("w") as file:
-        ownership._write(file.fileno(), owner)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)  # which empties it at no moment, as an owner does not
+    ownership._write(descriptor, owner)
+    os.close(descriptor)
 
 
 def elsewhere(launch: str = "") -> Owner:

@@ -174,6 +174,14 @@ def test_signals_are_as_before_and_no_thread_is_left(demo_runs: Callable[[Callab
     assert threading.active_count() == threads
 
 
+def test_a_signal_that_comes_after_the_result_changes_nothing(
+    demo_runs: Callable[[Callable[[], Any]], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert demo_runs(lambda: 0) == 0
+    assert main(["demo"], process_ends=True) == 0
+    signal.raise_signal(signal.SIGTERM)  # it would kill this process
+
+
 def test_a_command_ends_even_where_its_main_thread_hears_nothing(tmp_path: Path) -> None:
     done = subprocess.Popen([sys.executable, "-c", DEAF_PROGRAM, str(tmp_path)], stderr=subprocess.PIPE, text=True)
     _, errors = done.communicate(timeout=60)
