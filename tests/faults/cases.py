@@ -23,10 +23,11 @@ def table(material: Material, server: Server, seed: int, count: int, families: l
     """The names of `count` cases, drawn by a seed, in shares of the families."""
     total = sum(FAMILIES[family][1] for family in families)
     found: list[str] = []
-    for family in families:
+    for family in sorted(families, key=lambda family: FAMILIES[family][1]):
         module, share = FAMILIES[family]
         draw = random.Random(f"{seed} {family}")
-        wanted = max(1, round(count * share / total))
+        wanted = round((count - len(found)) * share / total)  # the largest comes last and gets what is left
+        total -= share
         names: Iterator[str] = module.names(material, server, draw, SUBJECTS)
         found += itertools.islice(names, wanted)
     random.Random(seed).shuffle(found)  # so that a run cut short has some of each

@@ -43,9 +43,9 @@ class Report:
             counts.update({problem.rule for problem in problems})
         total = sum(groups.values(), Counter())
         columns = ("cases", "violations", *RULES)
-        lines = [f"{'':34}" + "".join(f"{column:>11}" for column in columns)]
+        lines = [f"{'':38}" + "".join(f"{column:>10}" for column in columns)]
         for group, counts in [*sorted(groups.items()), ("all", total)]:
-            lines.append(f"{group:34}" + "".join(f"{counts[column] or '-':>11}" for column in columns))
+            lines.append(f"{group:38}" + "".join(f"{counts[column] or '-':>10}" for column in columns))
         slowest = sorted(self.seconds, key=lambda name: -self.seconds[name])[:3]
         lines += [f"slowest: {self.seconds[name]:.1f} s {name}" for name in slowest]
         lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]

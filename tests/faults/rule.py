@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.faults.serving import STARTING, Outcome
 
 MORE_BYTES = 1 << 30
-RULES = ("wrong", "accepted", "code", "traceback", "line", "left", "memory", "time", "again")
+RULES = ("wrong", "accepted", "code", "traceback", "line", "left", "memory", "time", "again", "engine")
 
 
 class Skipped(Exception):  # noqa: N818, since it is no error
