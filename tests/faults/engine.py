@@ -59,11 +59,13 @@ class Engine:
             server.close()
 
     def _run_case(self, number: int, name: str, report: Report, tell: Callable[[str], None]) -> None:
-        folder, started = self.folder / f"case-{number}", time.monotonic()
+        folder, started, refused = self.folder / f"case-{number}", time.monotonic(), False
         shutil.rmtree(folder, ignore_errors=True)
         try:
             with self._server() as server:
                 problems = cases.run(name, self.seed, folder, self.material, server)
+                refused = any(code for at, code in server.first_codes.items() if at.is_relative_to(folder))
+                server.first_codes.clear()
         except Skipped as skipped:
             report.skipped[name] = str(skipped)
             return
@@ -71,7 +73,7 @@ class Engine:
             problems = [Problem("memory", f"the server was lost: {error}")]
         except Exception as error:  # any: one broken case must not end the others
             problems = [Problem("engine", f"{type(error).__name__}: {error}")]
-        report.add(name, problems, time.monotonic() - started)
+        report.add(name, problems, refused, time.monotonic() - started)
         if problems:
             tell(report.describe(name))
         if not self._keep:
@@ -83,6 +85,7 @@ class Engine:
         try:
             yield server
         except ServerLostError:
+            server.close()
             raise
         except BaseException:
             self._idle.append(server)

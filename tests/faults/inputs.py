@@ -141,7 +141,7 @@ def _words(place: Place, source: str, name: str, target: Path) -> list[str]:
 
 def sample(material: Material, server: Server, draw: random.Random, count: int) -> list[str]:
     """A few that need no DGL files."""
-    chosen = ("label-2^30", "node-ids-struct", "csv-word", "csr-0d", "new-twice")
+    chosen = ("label-2^30", "csv-word", "new-twice")
     return [
         f"{FAMILY}:{MUTATIONS[name].source}:{name}:content:{_commands(MUTATIONS[name].source)[0]}:0" for name in chosen
     ]

@@ -15,11 +15,12 @@ class Report:
     code: Path
     seed: int
     problems: dict[str, list[Problem]] = field(default_factory=dict)
+    refused: dict[str, bool] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def add(self, name: str, problems: list[Problem], seconds: float) -> None:
-        self.problems[name], self.seconds[name] = problems, seconds
+    def add(self, name: str, problems: list[Problem], refused: bool, seconds: float) -> None:
+        self.problems[name], self.refused[name], self.seconds[name] = problems, refused, seconds
 
     @property
     def violations(self) -> dict[str, list[Problem]]:
@@ -39,13 +40,13 @@ class Report:
         for name, problems in self.problems.items():
             counts = groups.setdefault(_group(name), Counter())
             counts["cases"] += 1
-            counts["violations"] += bool(problems)
+            counts["violations" if problems else "refused" if self.refused[name] else "right"] += 1
             counts.update({problem.rule for problem in problems})
         total = sum(groups.values(), Counter())
-        columns = ("cases", "violations", *RULES)
-        lines = [f"{'':38}" + "".join(f"{column:>10}" for column in columns)]
+        columns = ("cases", "refused", "right", "violations", *RULES)
+        lines = [f"{'':38}" + "".join(f"{column:>11}" for column in columns)]
         for group, counts in [*sorted(groups.items()), ("all", total)]:
-            lines.append(f"{group:38}" + "".join(f"{counts[column] or '-':>10}" for column in columns))
+            lines.append(f"{group:38}" + "".join(f"{counts[column] or '-':>11}" for column in columns))
         slowest = sorted(self.seconds, key=lambda name: -self.seconds[name])[:3]
         lines += [f"slowest: {self.seconds[name]:.1f} s {name}" for name in slowest]
         lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ class Server:
             env=environment,
         )
         self.facts = self._reply()
+        self.first_codes: dict[Path, int] = {}  # of the first command in each folder: the one that a case is about
         self._texts = tempfile.TemporaryDirectory(prefix="nfdist-faults-")
 
     def run(
@@ -102,12 +104,14 @@ class Server:
         reply = self._reply()
         for name, path in (("stdout", stdout), ("stderr", stderr)):
             texts[name] = path.read_text(errors="replace") if path.exists() else ""
+        self.first_codes.setdefault(folder, reply["code"])
         return Outcome(**reply, **texts, words=tuple(words))
 
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # one that is gone already
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(SECONDS)
         self._texts.cleanup()
@@ -118,9 +122,3 @@ class Server:
         if not line:
             raise ServerLostError(f"the server of {self.code} ended: its own message is above")
         return dict(json.loads(line))
-
-
-def command_line(words: tuple[str, ...]) -> str:
-    import shlex
-
-    return f"nfdist {shlex.join(words)}"
