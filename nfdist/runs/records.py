@@ -1,10 +1,13 @@
 """The small files of a run, each with its own checksum since format version 2: no byte can change unnoticed.
 
-Runs of version 1 had none. Which version a file has shows in its content, so that none can pass for an older one.
+Each also names its run by an id that was drawn for it, so that none can stand in for that of another run. Runs of
+version 1 had neither, and their id is empty. Which version a file has shows in its content, so that none can pass for
+an older one.
 """
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,28 +17,31 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 
 FORMAT_VERSION = 2
-SEAL = "# checksum of the lines above: "
+SEAL = re.compile(r"^# run (\w*), checksum of the lines above: \w+\n\Z", re.MULTILINE)
 
 
-def write_record(path: Path, content: Mapping[str, Any]) -> None:
+def write_record(path: Path, run_id: str, content: Mapping[str, Any]) -> None:
     """Write a JSON object with its checksum; NaN and infinities become null."""
     with files.disk_errors_as(CheckpointError, path):
-        files.replace_bytes(path, files.dump_checked(FORMAT_VERSION, finite(content)))
+        files.replace_bytes(path, files.dump_checked(FORMAT_VERSION, {"run": run_id, **finite(content)}))
 
 
-def read_record(path: Path, cure: str, unchecked: bool = False) -> dict[str, Any] | None:
-    """What `write_record` was given, None where there is no file; `unchecked` takes one of format version 1, too."""
+def read_record(path: Path, run_id: str | None, cure: str) -> dict[str, Any] | None:
+    """What `write_record` was given, None where there is no file; without a `run_id` of any run, and with its "run"."""
     written = read(path)
     if written is None:
         return None
-    if unchecked:
+    if run_id == "":
         parsed = parse_object(path, written, cure)
         if not {"format_version", "checksum"} & parsed.keys():
             return parsed
     try:
-        return files.load_checked(written, FORMAT_VERSION, cure)
+        content = files.load_checked(written, FORMAT_VERSION, cure)
     except ValueError as error:
         raise CheckpointError(f"{path} {error}") from None
+    if run_id is not None and content.pop("run", "") != run_id:
+        raise CheckpointError(f"{path} is that of another run: {cure}")
+    return content
 
 
 def parse_object(path: Path, written: bytes, cure: str) -> dict[str, Any]:
@@ -49,33 +55,34 @@ def parse_object(path: Path, written: bytes, cure: str) -> dict[str, Any]:
     return parsed
 
 
-def write_config(path: Path, config: Config) -> None:
-    """Write a configuration, and under it its checksum."""
+def write_config(path: Path, run_id: str, config: Config) -> None:
+    """Write a configuration, and under it its run and its checksum."""
     with files.disk_errors_as(CheckpointError, path):
-        files.replace_file(path, sealed(settings.dump(config)))
+        files.replace_file(path, sealed(settings.dump(config), run_id))
 
 
-def read_config(path: Path, unchecked: bool = False) -> Config:
-    """The configuration that was written; `unchecked` takes one without a checksum, as format version 1 has it."""
+def read_config(path: Path, run_id: str | None) -> Config:
+    """The configuration that was written, of any run without a `run_id`."""
     try:
         text = path.read_bytes().decode()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CheckpointError(f"{path} cannot be read ({reason}): restore it") from None
-    body, seal, _ = text.rpartition(SEAL)
-    if sealed(body) != text if seal else not unchecked:
-        raise CheckpointError(
-            f"{path} was altered since it was written: restore it (a setting is changed by nfdist train --resume)"
-        )
+    seal = SEAL.search(text)
+    cure = "restore it (a setting is changed by nfdist train --resume)"
+    if sealed(text[: seal.start()], seal[1]) != text if seal else run_id != "":
+        raise CheckpointError(f"{path} was altered since it was written: {cure}")
+    if seal and run_id not in (seal[1], "", None):
+        raise CheckpointError(f"{path} is that of another run: {cure}")
     try:
         return settings.parse(text, source=str(path))
     except ConfigError as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from None
 
 
-def sealed(text: str) -> str:
-    """A text with its checksum in one more line."""
-    return f"{text}{SEAL}{files.checksum_of(text.encode())}\n"
+def sealed(text: str, run_id: str) -> str:
+    """A text with its run and its checksum in one more line."""
+    return f"{text}# run {run_id}, checksum of the lines above: {files.checksum_of((text + run_id).encode())}\n"
 
 
 def read(path: Path) -> bytes | None:

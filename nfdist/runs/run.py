@@ -6,6 +6,7 @@ One process writes, its owner (nfdist.runs.ownership); any number may read.
 """
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,12 +35,12 @@ REPLACED = ".replaced"
 
 @dataclass(frozen=True)
 class Run:
-    """`owner` is an opaque text that says which launch made the run; `unchecked` is one of format version 1."""
+    """`owner` is an opaque text that says which launch made the run; `id` is empty for one of format version 1."""
 
     path: Path
     config: Config
     owner: str
-    unchecked: bool = False
+    id: str = ""
 
     @staticmethod
     def create(path: Path, config: Config, owner: str) -> "Run":
@@ -55,9 +56,10 @@ class Run:
                 # A crash between the two files below leaves the first, which is as good as none.
                 if entry.suffix != LOCK_SUFFIX and not _is_config(entry, config):
                     raise CheckpointError(f"{path} is no run, but holds {entry.name}: choose another run.dir")
-        write_config(path / CONFIG_FILE, config)
-        write_record(path / RUN_FILE, {"nfdist": __version__, "owner": owner})
-        return Run(path, config, owner)
+        run = Run(path, config, owner, secrets.token_hex(8))
+        write_config(path / CONFIG_FILE, run.id, config)
+        write_record(path / RUN_FILE, run.id, {"nfdist": __version__, "owner": owner})
+        return run
 
     @staticmethod
     def open(path: Path) -> "Run":
@@ -70,8 +72,9 @@ class Run:
         marker = parse_object(file, written, cure)
         unchecked = marker.keys() == UNCHECKED_KEYS and repr(marker["format_version"]) == "1"  # since True == 1.0 == 1
         if not unchecked:
-            marker = read_record(file, cure) or {}
-        return Run(path, read_config(path / CONFIG_FILE, unchecked), str(marker.get("owner")), unchecked)
+            marker = read_record(file, None, cure) or {}
+        run_id = "" if unchecked else str(marker.get("run"))
+        return Run(path, read_config(path / CONFIG_FILE, run_id), str(marker.get("owner")), run_id)
 
     @staticmethod
     def holds_run(path: Path) -> bool:
@@ -81,7 +84,7 @@ class Run:
     def reconfigured(self, config: Config) -> "Run":
         """The run with another configuration from now on."""
         if config != self.config:
-            write_config(self.path / CONFIG_FILE, config)
+            write_config(self.path / CONFIG_FILE, self.id, config)
         return replace(self, config=config)
 
     @property
@@ -141,7 +144,8 @@ class Run:
         path = self.checkpoint_paths(seed).get(step)
         if path is None:
             raise CheckpointError(f"{self._folder(seed)} holds no checkpoint of step {step}: save it first")
-        write_record(self._best_file(seed), {"step": step, **scores, "weights": _weights_checksum(path)})
+        content = {"step": step, **scores, "weights": _weights_checksum(path)}
+        write_record(self._best_file(seed), self.id, content)
 
     def best_of(self, seed: int) -> dict[str, Any] | None:
         """The step and the scores of the seed's best checkpoint.
@@ -201,12 +205,12 @@ class Run:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write the result of the training; NaN and infinities become null."""
-        write_record(self.path / RESULT_FILE, result)
+        write_record(self.path / RESULT_FILE, self.id, result)
 
     def result(self) -> dict[str, Any] | None:
         """The result, once there is one."""
         cure = "remove it, and nfdist train --resume writes it again"
-        return read_record(self.path / RESULT_FILE, cure, self.unchecked)
+        return read_record(self.path / RESULT_FILE, self.id, cure)
 
     def _folder(self, seed: int) -> Path:
         return self.path / "checkpoints" / f"seed-{seed}"
@@ -218,7 +222,7 @@ class Run:
         """What best.json says."""
         path = self._best_file(seed)
         cure = "restore it, or remove it: the checkpoints know which is the best, unless nfdist evaluate --follow told"
-        best = read_record(path, cure, self.unchecked)
+        best = read_record(path, self.id, cure)
         if best is None:
             return None
         if type(best.get("step")) is not int:
@@ -273,6 +277,6 @@ def _numbered(folder: Path, pattern: str) -> list[tuple[int, Path]]:
 def _is_config(path: Path, config: Config) -> bool:
     """Whether a file is the configuration that a crash left of a run like this one."""
     try:
-        return path.name == CONFIG_FILE and read_config(path) == config
+        return path.name == CONFIG_FILE and read_config(path, None) == config
     except CheckpointError:
         return False

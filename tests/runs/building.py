@@ -1,9 +1,15 @@
-"""Small checkpoints for the tests of runs."""
+"""Small runs and checkpoints for the tests of runs."""
 
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from nfdist.config import Config, TrainConfig
+from nfdist.runs.checkpoint import Checkpoint
+from nfdist.runs.run import Run
+
+CONFIG = Config(train=TrainConfig(epochs=7, seeds=(2, 1), learning_rate=0.1))
 
 
 def build_tensors(seed: int = 0) -> dict[str, dict[str, Tensor]]:
@@ -25,3 +31,8 @@ def flip(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
+
+
+def save(run: Run, seed: int, step: int, keep: int = 2, note: str = "") -> Checkpoint:
+    tensors = {"weights": {"a": torch.full((3,), float(step))}}
+    return run.save_checkpoint(seed, step, tensors, {"seed": seed, "step": step, "note": note}, keep)
