@@ -175,8 +175,11 @@ BAD = [
     ({"edge_index": np.array([[0, 12, -1], [1, 1, 40]])}, "edge sources: 2 numbers are out of range, the first is 12"),
     ({"edge_index": np.zeros((5, 2), int)}, r"edge_index must be \[2, edges\]"),
     ({"edge_index": np.zeros((2, 5))}, "edge sources must be integers, got float64"),
-    ({"feat": np.where(np.arange(36) % 10 == 4, np.nan, 1).reshape(12, 3)}, "4 feature values .* first at node 1:"),
-    ({"feat": np.full((12, 3), 1e300)}, "36 feature values are NaN or infinite, the first at node 0"),
+    (
+        {"feat": np.where(np.arange(36) % 10 == 4, np.nan, 1).reshape(12, 3)},
+        r"4 feature values .* first at node 1 in column 1 \(nan\)",
+    ),
+    ({"feat": np.full((12, 3), 1e300)}, "36 feature values are NaN or infinite in float32, the first at node 0"),
     ({"feat": np.ones(12)}, "features must be a table"),
     ({"feat": np.array([["a"]] * 12)}, "features must be numbers"),
     ({"feat": np.ones((12, 0))}, "features have no columns"),
