@@ -221,6 +221,21 @@ def odd_tables(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
 
 
 @st.composite
+def odd_columns_of(draw: st.DrawFn, table: pa.Table) -> pa.Table:
+    """A table with one to three columns of other types, gone or twice there."""
+    for name in draw(st.lists(st.sampled_from([*table.column_names, "x"]), min_size=1, max_size=3)):
+        place, kind = table.schema.get_field_index(name), draw(st.sampled_from(["drop", "again", "type"]))
+        column = draw(odd_columns(table.num_rows))
+        if kind == "drop" and place >= 0:
+            table = table.remove_column(place)
+        elif kind == "type" and place >= 0:
+            table = table.set_column(place, name, column)
+        else:
+            table = table.append_column(name, column)
+    return table
+
+
+@st.composite
 def odd_columns(draw: st.DrawFn, rows: int) -> Any:
     kind = draw(st.sampled_from(TYPES))
     values = draw(st.lists(_values(kind), min_size=rows, max_size=rows))
@@ -271,35 +286,3 @@ def odd_csv(draw: st.DrawFn, whole: bytes) -> bytes:
         if lines[row]:
             lines[row][draw(st.integers(0, len(lines[row]) - 1))] = draw(CELLS)
     return "\n".join(",".join(line) for line in lines).encode()
-
-
-KEYS = [
-    *("source", "parts", "out", "method", "assignment", "directed", "split", "split_index", "seed", "knn", "task"),
-    *("normalize_features", "scale", "id_column", "feature_columns", "label_column", "split_column", "options", "zzz"),
-]
-VALUES = st.sampled_from(
-    [
-        *('"no"', '"x"', "1", "1.5", "true", "[]", '["a"]', '["a", "a"]', "[1]", "{a=1}", "1979-05-27", "inf", "nan"),
-        *(
-            "-1",
-            '""',
-            '"a\\u0000b"',
-            "1" + "0" * 20,
-            "0x" + "f" * 5000,
-            "[" * 50 + "]" * 50,
-            "[" * 5000,
-            '"' + "a" * 5000 + '"',
-        ),
-        *('"random:1/0/0"', '"official"', '"row"', '"metis"', '"file"', "1e20", "876.5"),
-    ]
-)
-
-
-@st.composite
-def odd_recipes(draw: st.DrawFn) -> str:
-    lines = {
-        "source": '"cora"',
-        "parts": "2",
-        **draw(st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3)),
-    }
-    return "\n".join(f"{key} = {value}" for key, value in lines.items())

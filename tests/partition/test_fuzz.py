@@ -8,23 +8,59 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
+from nfdist.evaluate.newcomers import Newcomers
+from nfdist.partition.pipeline import partition
 from nfdist.partition.recipe import Recipe
 from nfdist.partition.sources import SourceOptions
 from nfdist.sparse.dgl_door import dgl
+from nfdist.store.store import Store
 from tests.partition import fuzzing as fuzz
 
-QUICK_EXAMPLES = 40
+QUICK_EXAMPLES = 25
 SLOW_SECONDS = 60.0
 OPTIONS = st.sampled_from([SourceOptions(), SourceOptions(id_column="key"), SourceOptions(normalize_features="row")])
 TABLE_OPTIONS = st.sampled_from(
     [SourceOptions(), SourceOptions(feature_columns=("x",)), SourceOptions(feature_columns=("x", "name"), task="multi")]
 )
+
+KEYS = [
+    *("source", "parts", "out", "method", "assignment", "directed", "split", "split_index", "seed", "knn", "task"),
+    *("normalize_features", "scale", "id_column", "feature_columns", "label_column", "split_column", "options", "zzz"),
+]
+VALUES = st.sampled_from(
+    [
+        *('"no"', '"x"', "1", "1.5", "true", "[]", '["a"]', '["a", "a"]', "[1]", "{a=1}", "1979-05-27", "inf", "nan"),
+        *(
+            "-1",
+            '""',
+            '"a\\u0000b"',
+            "1" + "0" * 20,
+            "0x" + "f" * 5000,
+            "[" * 50 + "]" * 50,
+            "[" * 5000,
+            '"' + "a" * 5000 + '"',
+        ),
+        *('"random:1/0/0"', '"official"', '"row"', '"metis"', '"file"', "1e20", "876.5"),
+    ]
+)
+
+
+@st.composite
+def odd_recipes(draw: st.DrawFn) -> str:
+    lines = {
+        "source": '"cora"',
+        "parts": "2",
+        **draw(st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3)),
+    }
+    return "\n".join(f"{key} = {value}" for key, value in lines.items())
 
 
 def npz_case(folder: Path) -> Callable[[Any], str]:
@@ -124,9 +160,28 @@ def dgl_partition_case(folder: Path) -> Callable[[Any], str]:
 
 def recipe_case(folder: Path) -> Callable[[Any], str]:
     def case(data: Any) -> str:
-        text = data.draw(fuzz.odd_recipes()).encode()
+        text = data.draw(odd_recipes()).encode()
         (folder / "recipe.toml").write_bytes(data.draw(fuzz.damaged(text)) if data.draw(st.booleans()) else text)
         return fuzz.outcome(lambda: Recipe.build(str(folder / "recipe.toml"), {}))
+
+    return case
+
+
+def predict_case(folder: Path) -> Callable[[Any], str]:
+    (folder / "source").mkdir()
+    fuzz.save_tables(folder / "source", *fuzz.whole_tables())
+    partition(Recipe.build(str(folder / "source"), {"parts": 1, "out": str(folder / "graph")}))
+    store = Store.open(folder / "graph")
+    new = pa.table({"id": [100, 101, 12], "features": [[1.0]] * 3, "neighbors": [[10, 11], [], [12]]})
+    pq.write_table(new, folder / "new.parquet")
+    whole = (folder / "new.parquet").read_bytes()
+
+    def case(data: Any) -> str:
+        if data.draw(st.booleans()):
+            (folder / "new.parquet").write_bytes(data.draw(fuzz.damaged(whole)))
+        else:
+            pq.write_table(data.draw(fuzz.odd_columns_of(new)), folder / "new.parquet")
+        return fuzz.outcome(lambda: Newcomers.read(folder / "new.parquet", store))
 
     return case
 
@@ -138,6 +193,7 @@ CASES = {
     "dgl": dgl_case,
     "dgl-partition": dgl_partition_case,
     "recipe": recipe_case,
+    "predict": predict_case,
 }
 QUIETLY = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

@@ -78,23 +78,27 @@ def check_known(name: str, unknown: Any, count: int, id_column: str) -> None:
 
 
 def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None:
-    """Refuse features that are NaN or infinite."""
-    count, first = 0, -1
+    """Refuse features that are NaN or infinite in their type."""
+    count, first = 0, ""
     for start in range(0, features.shape[0], _ROWS_AT_ONCE):
         rows = features[start : start + _ROWS_AT_ONCE]
-        values = rows.data if scipy.sparse.issparse(rows) else rows
+        sparse = scipy.sparse.issparse(rows)
+        values = rows.data if sparse else rows
         finite = np.isfinite(values)
         if finite.all():
             continue
-        if first < 0:
-            where = int(np.argmin(finite) if finite.ndim == 1 else np.argmin(finite.all(axis=1)))
-            row = int(np.searchsorted(rows.indptr, where, side="right")) - 1 if finite.ndim == 1 else where
-            first = start + row
+        if not first:
+            place = int(np.argmin(finite))
+            if sparse:
+                row, column = int(np.searchsorted(rows.indptr, place, side="right")) - 1, rows.indices[place]
+            else:
+                row, column = divmod(place, rows.shape[1])
+            first = f"node {original_ids[start + row]!s:.100} in column {column} ({values.flat[place]})"
         count += int(finite.size - np.count_nonzero(finite))
     if count:
         raise PartitionError(
-            f"{name}: {count} feature values are NaN or infinite, the first at node {original_ids[first]!s}: "
-            "repair or drop them"
+            f"{name}: {count} feature values are NaN or infinite in {features.dtype}, the first at {first}: repair or "
+            "drop them"
         )
 
 
