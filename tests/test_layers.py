@@ -13,7 +13,7 @@ evaluate partition
 model
 attention store sparse.knn sparse.metis runs observe
 collectives rendezvous sparse settings
-config world seeds log files memory reading
+config world seeds log files memory reading attempts
 errors
 """
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from nfdist import log
+from nfdist.attempts import Attempts
 from nfdist.collectives import alike, largest, together
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
@@ -21,7 +22,7 @@ from nfdist.evaluate.job import SPLITS, Evaluator, Wanted
 from nfdist.evaluate.loading import TrainedModel, load_model, share_model
 from nfdist.evaluate.memory import MemoryWatch, parse_bytes
 from nfdist.memory import peak_resident_bytes
-from nfdist.rendezvous import Attempts, Place, idle_cores_warning, join
+from nfdist.rendezvous import Place, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
 from nfdist.store.store import Store
@@ -53,9 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     place, attempts = Place.read(os.environ), Attempts(os.environ)
-    earlier = attempts.earlier_code()
-    if earlier is not None:
-        return earlier
     with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:

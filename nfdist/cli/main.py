@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import NoReturn, TextIO
 
 from nfdist import __version__, files
+from nfdist.attempts import Attempts
 from nfdist.cli.environment import check_address_space, explain, open_standard_streams
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
@@ -121,6 +122,9 @@ class _Parser(argparse.ArgumentParser):
 def _run(words: list[str], interruptible: Interruptible) -> int:
     """The exit code of a command, and one line for what its user can do something about."""
     command = _asked(words) or "nfdist"
+    earlier = Attempts(os.environ).earlier_code()
+    if earlier is not None:
+        return earlier  # as the attempt before this one explained
     try:
         options = _parse(words)
         interruptible.check()

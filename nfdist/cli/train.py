@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from nfdist import log, settings
+from nfdist.attempts import Attempts
 from nfdist.collectives import fail_together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
-from nfdist.rendezvous import Attempts, Place, choose_device, idle_cores_warning, join
+from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.train.job import train
 from nfdist.train.signals import exit_code
 
@@ -27,9 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     place, attempts = Place.read(os.environ), Attempts(os.environ)
-    earlier = attempts.earlier_code()
-    if earlier is not None:
-        return earlier  # as the attempt before this one explained
     try:
         return _run(options, place, attempts)
     except NfdistError as error:

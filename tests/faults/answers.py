@@ -84,8 +84,8 @@ def difference(found: Any, wanted: Any, where: str = "") -> str:
 
 def _best(path: Path) -> Any:
     try:
-        return timeless(_json(path))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return {key: value for key, value in timeless(_json(path)).items() if key not in ("run", "checksum")}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return f"unreadable: {error!r:.80}"
 
 
