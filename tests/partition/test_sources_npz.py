@@ -217,6 +217,7 @@ def test_labels_and_edges_of_few_bits(tmp_path: Path) -> None:
     path = save(tmp_path, feat=np.ones((nodes, 1)), label=np.zeros(nodes, "u1"), edge_index=np.eye(2, dtype="i1"))
     graph = load(path, OPTIONS)
     assert (graph.num_classes, graph.sources.tolist(), graph.sources.dtype) == (1, [1, 0], np.int64)
+    assert load(save(tmp_path, label=np.arange(NODES, dtype="f2")), OPTIONS).num_classes == NODES
     swapped = save(tmp_path, edge_index=np.eye(2, dtype=">i8"), feat=np.ones((NODES, 1), ">f4"))
     assert load(swapped, OPTIONS).sources.dtype.isnative
 

@@ -68,6 +68,8 @@ def _as_integers(labels: NDArray[Any], name: str, original_ids: NDArray[Any]) ->
     if labels.dtype == np.bool_:
         return labels.astype(np.int8)
     if labels.dtype.kind == "f":  # how pandas writes integers of which some are missing
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+            labels = labels.astype(np.float64)  # float16 cannot even be compared with large numbers
         missing = np.isnan(labels)
         fractions = np.argwhere(~missing & ((np.floor(labels) != labels) | (np.abs(labels) > _LARGEST_WHOLE)))
         if len(fractions):
