@@ -173,10 +173,15 @@ class Column:
 
     def at(self, rows: Integers, count: int | Integers = 1) -> Tensor:
         """The whole column, of which only row .. row + count - 1 may be used, for each of `rows`."""
-        if len(rows) and (int(rows.min()) < 0 or np.min(count) < 0 or int((rows + count).max()) > len(self)):
+        if len(rows) == 0:
+            return self._values
+        first, stop = int(rows.min()), int((rows + count).max())
+        if first < 0 or np.min(count) < 0 or stop > len(self):
             where = self._gate.path if self._gate else "a column in memory"
             raise PartitionError(f"{where} has {len(self):,} rows, and others lead beyond: {CURE}")
-        if self._gate is not None:
+        if stop - first <= len(rows):  # as good as consecutive
+            self.rows(first, stop)
+        elif self._gate is not None:
             starts = self._start + rows.astype(np.int64, copy=False) * self._row_bytes
             self._gate.check_spans(starts, starts + np.asarray(count, np.int64) * self._row_bytes)
         return self._values
