@@ -84,14 +84,27 @@ def choose_checkpoint(run: Run) -> Checkpoint:
 def read_model(config: Config, checkpoint: Checkpoint) -> TrainedModel:
     """The model of a checkpoint, built as its run's configuration says; sizes are those of the weights."""
     weights = checkpoint.tensors("weights")
+    facts = _facts(checkpoint)
     try:
-        facts = {name: checkpoint.state[name] for name in ("seed", "epoch", "step", "partition")}
-        model = build_model(config, *_sizes(config, weights)).eval()
-    except KeyError as error:
-        raise CheckpointError(f"{checkpoint.path} has no {error}: it is no checkpoint of a training") from None
-    dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
-    _load(model.to(dtype), weights, checkpoint.path)
+        sizes = _sizes(config, weights)
+        dtype = {tensor.dtype for tensor in weights.values() if tensor.dtype in (torch.float32, torch.float64)}.pop()
+    except (LookupError, ValueError) as error:
+        text = (
+            f"{checkpoint.path} has no weights of a {config.model.name} ({error!r}): give a checkpoint of the same run"
+        )
+        raise CheckpointError(text) from None
+    model = build_model(config, *sizes).eval().to(dtype)
+    _load(model, weights, checkpoint.path)
     return TrainedModel(model, config, **facts, fingerprint=fingerprint(checkpoint))
+
+
+def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the state of a training says of it."""
+    kinds = {"seed": int, "epoch": int, "step": int, "partition": str}
+    for name, kind in kinds.items():
+        if type(checkpoint.state.get(name)) is not kind:
+            raise CheckpointError(f"{checkpoint.path} has no {name}: it is no checkpoint of a training")
+    return {name: checkpoint.state[name] for name in kinds}
 
 
 def share_model(world: World, mine: TrainedModel | None) -> TrainedModel:
@@ -123,13 +136,17 @@ def _load(model: Model, weights: Mapping[str, Tensor], path: Path) -> None:
     """Weights by name; the first that does not fit is named."""
     own = model.state_dict()
     for name in sorted(own.keys() | weights.keys()):
-        shapes = [list(tensors[name].shape) if name in tensors else "none" for tensors in (weights, own)]
-        if shapes[0] != shapes[1]:
+        theirs, ours = (_described(tensors[name]) if name in tensors else "none" for tensors in (weights, own))
+        if theirs != ours:
             raise CheckpointError(
-                f"{path} does not fit the run: its weights {name} are {shapes[0]}, the run's [model] settings make "
-                f"{shapes[1]}; give a checkpoint of the same run"
+                f"{path} does not fit the run: its weights {name} are {theirs}, the run's [model] settings make "
+                f"{ours}; give a checkpoint of the same run"
             )
     model.load_state_dict(dict(weights))
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:

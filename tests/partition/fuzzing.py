@@ -1,6 +1,8 @@
 """Damaged and odd inputs: each is read to a graph, or refused in one line, whatever was done to it."""
 
 import io
+import random
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from nfdist.errors import NfdistError
 from nfdist.partition.sources import SourceOptions, counts, load
 
 NODES = 9
+SOME = 25
+SECONDS = 60.0
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 ODD_NUMBERS = st.sampled_from([-1, 0, 1, 2, 7, 127, 255, 2**15, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1])
 
 
@@ -29,6 +36,50 @@ def outcome(read: Callable[[], Any]) -> str:
         assert len(text.splitlines()) == 1, f"a refusal of several lines: {text!r}"
         return text
     return "graph"
+
+
+def try_some(case: Callable[[Any], str]) -> None:
+    """Some examples of a case, always the same."""
+    found: set[str] = set()
+
+    @settings(max_examples=SOME, derandomize=True, database=None, deadline=None, suppress_health_check=UNHURRIED)
+    @given(st.data())
+    def run(data: Any) -> None:
+        found.add(case(data))
+
+    run()
+    _check_both_happen(found)
+
+
+def try_many(name: str, case: Callable[[Any], str]) -> None:
+    """Examples of a case from a new seed, which is shown, for a bounded time."""
+    found: set[str] = set()
+    number = random.SystemRandom().randrange(1 << 32)
+    stop = time.monotonic() + SECONDS
+    while time.monotonic() < stop:
+        print(f"seed {number} of {name}")
+
+        @seeded(number)
+        @settings(
+            max_examples=200,
+            phases=[Phase.generate, Phase.shrink],
+            database=None,
+            deadline=None,
+            suppress_health_check=UNHURRIED,
+        )
+        @given(st.data())
+        def run(data: Any) -> None:
+            found.add(case(data))
+
+        run()
+        number += 1
+    _check_both_happen(found)
+
+
+def _check_both_happen(found: set[str]) -> None:
+    """A fuzzer that only refuses, or refuses nothing, tests nothing."""
+    assert "graph" in found or len(found) > 1
+    assert len(found) > 3
 
 
 def load_and_count(path: Path, options: SourceOptions) -> None:
