@@ -3,6 +3,7 @@
 NfdistError
 ├── ConfigError       a setting, an argument or a tensor that cannot be used
 ├── PartitionError    a graph on disk that cannot be read or written
+│   └── UnknownNodeError  an id that no node of it has
 ├── WorldError        workers that disagree, or one that is missing
 └── CheckpointError   a run or checkpoint that cannot be used
 
@@ -26,6 +27,10 @@ class ConfigError(NfdistError):
 
 class PartitionError(NfdistError):
     """A graph on disk that cannot be read or written."""
+
+
+class UnknownNodeError(PartitionError):
+    """An id that no node of a graph has."""
 
 
 class WorldError(NfdistError):

@@ -126,8 +126,7 @@ def _run(words: list[str], interruptible: Interruptible) -> int:
     if earlier is not None:
         return earlier  # as the attempt before this one explained
     try:
-        options = _parse(words)
-        interruptible.check()
+        options = _loaded(words, interruptible)
         return int(options.run(options))
     except SystemExit as finished:  # --help and --version
         if finished.code:
@@ -150,6 +149,17 @@ def _run(words: list[str], interruptible: Interruptible) -> int:
             raise
         _report(NfdistError(text))
         return 2
+
+
+def _loaded(words: list[str], interruptible: Interruptible) -> argparse.Namespace:
+    """The parsed words and the module of their command; a signal may make anything of a library that is loaded."""
+    try:
+        options = _parse(words)
+    except Exception:
+        interruptible.check()
+        raise
+    interruptible.check()
+    return options
 
 
 def _report_stop(stop: BaseException, command: str) -> int:

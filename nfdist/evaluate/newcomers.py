@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdist.errors import ConfigError, PartitionError
+from nfdist.errors import ConfigError, UnknownNodeError
 from nfdist.reading import read_parquet, reading
 from nfdist.store.store import Store
 
@@ -141,7 +141,7 @@ def _neighbors(table: Any, store: Store, path: Path) -> tuple[NDArray[np.int64],
         raise ConfigError(f"column {NEIGHBORS} of {path} has {names.null_count} empty entries: leave them out")
     try:
         found = store.node_ids(names.to_numpy(zero_copy_only=False)).numpy()
-    except PartitionError as error:
+    except UnknownNodeError as error:
         raise ConfigError(f"column {NEIGHBORS} of {path}: {error}: name nodes of the graph only") from None
     return distinct(np.repeat(np.arange(len(counts)), counts), found, len(counts), store.num_nodes)
 

@@ -39,7 +39,9 @@ class Task:
         if self.kind not in KINDS:
             raise ConfigError(f"task must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.num_classes < 1 or (self.kind == "binary" and self.num_classes != 2):
-            raise ConfigError(f"a {self.kind} task cannot have {self.num_classes} classes")
+            raise ConfigError(
+                f"a {self.kind} task cannot have {self.num_classes} classes: partition the graph again, with labels"
+            )
 
     def loss(self, logits: Tensor, labels: Tensor) -> Loss:
         """The supervised loss of logits [n, outputs] and labels [n] or, for multi, [n, questions].

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdist.errors import PartitionError
+from nfdist.errors import PartitionError, UnknownNodeError
 from nfdist.store.arrow_files import checked_column, map_columns
 from nfdist.store.gate import CURE, Column, Gate
 from nfdist.store.ids import IdColumn
@@ -40,7 +40,7 @@ class OriginalIds:
         wanted = self._converted(original_ids)
         node_ids = self.known(wanted)
         for unknown in np.flatnonzero(node_ids < 0)[:1].tolist():
-            raise PartitionError(f"no node is called {wanted[unknown].as_py()!r} in {self.directory}")
+            raise UnknownNodeError(f"no node is called {wanted[unknown].as_py()!r} in {self.directory}")
         return torch.from_numpy(node_ids)
 
     def known(self, wanted: Any) -> NDArray[np.int64]:
@@ -70,9 +70,9 @@ class OriginalIds:
             return pa.array([], type=self.ascending.type)
         if values.dtype.kind not in ("UOT" if text else "iu"):
             kind = "strings" if text else "integers"
-            raise PartitionError(f"the original ids of {self.directory} are {kind}, got {values.dtype}")
+            raise UnknownNodeError(f"the original ids of {self.directory} are {kind}, got {values.dtype}")
         try:
             converted = pa.array(values.astype(object) if text else values)
             return converted.cast(self.ascending.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError) as error:
-            raise PartitionError(f"original ids cannot be looked up in {self.directory}: {error}") from None
+            raise UnknownNodeError(f"original ids cannot be looked up in {self.directory}: {error}") from None

@@ -79,15 +79,15 @@ class Interruptible:
             signal.signal(number, signal.SIG_IGN)
 
     def check(self) -> None:
-        """Raise what something in between has swallowed."""
+        """Raise what something in between has swallowed, or turned into an error of its own."""
         if self._received is not None:
             raise Stopped(self._received)
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
+        first, self._received = self._received is None, self._received or signal.Signals(number)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
-        if self._received is None:  # a second one must not disturb the cleaning up after the first
-            self._received = signal.Signals(number)
+        if first:  # a second one must not disturb the cleaning up after the first
             raise Stopped(number)
 
     def _watch(self, reader: int) -> None:

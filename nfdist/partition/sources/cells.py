@@ -47,15 +47,15 @@ class _Column:
         return self.seen >= _CELLS_ENOUGH and (self.is_text or self.wrong is not None)
 
 
-def refuse_spoiled(nodes: Table, names: Sequence[str]) -> None:
+LEAVE_OUT = "leave the column out by naming the others (feature_columns)"
+
+
+def refuse_spoiled(nodes: Table, names: Sequence[str], cure: str = LEAVE_OUT) -> None:
     """Refuse columns of text that are numbers but for some cells: left out, they would be missed by nobody."""
     for name, column in _scan(nodes, names).items():
         wrong = column.wrong or (column.empty if pa.types.is_null(nodes.schema.field(name).type) else None)
         if wrong and not column.is_text:
-            raise PartitionError(
-                f"{_show(name, wrong)}, and most of the column are numbers: repair it, or leave the column out by "
-                "naming the others (feature_columns)"
-            )
+            raise PartitionError(f"{_show(name, wrong)}, and most of the column are numbers: repair it, or {cure}")
 
 
 def refuse_words(nodes: Table, names: Sequence[str]) -> None:

@@ -85,6 +85,8 @@ def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Ro
         others = [field for field in nodes.schema if field.name not in used and counted[field.name] == 1]
         texts = [field.name for field in others if columns.is_text(field.type) or columns.is_empty(field.type)]
         cells.refuse_spoiled(nodes, texts)
+    if picked.labels and nodes.is_csv and columns.is_text(nodes.schema.field(picked.labels).type):
+        cells.refuse_spoiled(nodes, [picked.labels], "write all labels as numbers or none")
     try:
         return nodes.read(picked.names, _csv_types(nodes.schema, picked))
     except PartitionError:
