@@ -121,10 +121,12 @@ def convert(name: str, value: Any, wanted: Any) -> Any:
             return float(value)
         if wanted is int and type(value) is int and value not in _INTEGERS:
             raise OverflowError("integers have at most 64 bits")
+        if wanted is str and type(value) is str and "\0" in value:
+            raise ValueError("no name or path has a NUL")
         if type(value) is wanted:
             # Undecodable bytes of a command line arrive as lone surrogates, which no TOML file can hold.
             return value if wanted is not str else value.encode().decode()
-    except (OverflowError, UnicodeEncodeError) as error:
+    except (OverflowError, ValueError) as error:
         raise ConfigError(f"{name} cannot be {show(value)}: {error}") from error
     raise ConfigError(f"{name} must be {_WORDS[wanted][0]}, got {show(value)}")
 

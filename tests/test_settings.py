@@ -209,3 +209,8 @@ def test_unreadable_files(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=reason) as caught:
             load(tmp_path / name, [])
         assert str(tmp_path) in str(caught.value)
+
+
+def test_a_path_with_a_nul_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'run\.dir cannot be "a\\u0000b": no name or path has a NUL'):
+        parse({}, ['run.dir="a\\u0000b"'])
