@@ -81,7 +81,7 @@ def test_dumped_configuration_loads_as_itself(tmp_path: Path) -> None:
         Everything(),
         Everything(text="plain", flag=True, count=-(2**63), number=-math.inf, counts=(1, 2, 3), numbers=[0.1, 1e300]),
         Everything(
-            text='"quoted" \\back\\ \t\n\r\n\0\x1f\x7f\x85\u2028 = # [é 日本 🙂]', texts=("", "a, b", "']'", '"""')
+            text='"quoted" \\back\\ \t\n\r\n\x1f\x7f\x85\u2028 = # [é 日本 🙂]', texts=("", "a, b", "']'", '"""')
         ),
     ],
 )

@@ -35,9 +35,6 @@ class Recipe:
         for name, what in (("source", "a dataset or a path"), ("out", "the directory to make")):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is empty: name {what}")
-        for name in ("source", "out", "assignment"):
-            if "\0" in getattr(self, name):
-                raise ConfigError(f"{name} must be a path, got {getattr(self, name)!r}, which holds a zero byte")
         if self.method not in METHODS:
             raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if (self.method == "file") != bool(self.assignment):

@@ -54,8 +54,8 @@ def test_values_of_the_right_type_are_kept(tmp_path: Path) -> None:
         ("id_column", "3", "id_column must be a string in double quotes, got 3"),
         ("source", '""', "source is empty: name a dataset or a path"),
         ("out", '""', "out is empty: name the directory to make"),
-        ("out", '"a\\u0000b"', "out must be a path, got .*, which holds a zero byte"),
-        ("source", '"a\\u0000b"', "source must be a path"),
+        ("out", '"a\\u0000b"', "out cannot be .*: no name or path has a NUL"),
+        ("source", '"a\\u0000b"', "source cannot be .*: no name or path has a NUL"),
         ("options", "{}", "has an unknown key options"),
         ('"a\\nb"', "1", r'has an unknown key "a\\nb": did you mean'),
     ],
@@ -76,7 +76,7 @@ def test_the_command_line_passes_the_same_checks(tmp_path: Path, capsys: pytest.
         (["--knn", "5000"], "knn must be between 0 and 1000"),
         (["--split-index", "1"], "split_index 1 is for official splits, and digits gets a random one"),
         (["--out", ""], "out is empty"),
-        (["--out", "a\0b"], "out must be a path"),
+        (["--out", "a\0b"], "no name or path has a NUL"),
         (["--feature-columns", "a", "a"], "feature_columns must be distinct names"),
     ):
         assert main([*usual, *words]) == 2
