@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting paper paper-quick clean
+.PHONY: setup test test-slow test-multihost golden format demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting paper paper-quick clean
 
 setup: .venv/ready
 
@@ -27,6 +27,11 @@ test-slow: .venv/ready
 # Hosts in network namespaces. `make test` has these too, and skips them where they cannot be made.
 test-multihost: .venv/ready
 	NFDIST_REQUIRE_MULTIHOST=1 $(BIN)/python -m pytest tests/multihost
+
+# Whether all golden cases have the numbers of another commit, bit for bit in float32, or within TOLERANCE.
+TOLERANCE ?= 0
+golden: .venv/ready
+	@PYTHONPATH=. $(BIN)/python -m tests.golden.compare --tolerance $(TOLERANCE) $(BASE)
 
 format: .venv/ready
 	$(BIN)/ruff format .
