@@ -24,8 +24,9 @@ from transcription import Transcription
 
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import Relation
+from nfdist.graph.relation import Relation
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 
 FEATURES, CHANNELS, CLASSES, LAYERS, RANDOM_FEATURES, DRAWS = 100, 64, 47, 3, 50, 5
@@ -69,9 +70,9 @@ class Setting:
 
     def loss(self, step: int) -> torch.Tensor:
         features, labels = self.batch
-        scale = self.model.edge_scale(EDGE_LOSS, self.relation.adjacency.num_edges)
-        output = self.model(features, [self.relation], Draw(0, step, self.node_ids), edge_scale=scale)
-        return F.cross_entropy(output.logits, labels) + output.edge_log_likelihood
+        scale = self.model.auxiliary_scale(EDGE_LOSS, self.relation.adjacency.num_edges)
+        output = self.model(features, [self.relation], Draw(0, step, self.node_ids), auxiliary_scale=scale)
+        return F.cross_entropy(output.logits, labels) + output.auxiliary_loss
 
     def step(self) -> None:
         self.loss(step=0).backward()

@@ -30,19 +30,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from nfdist.evaluation.neighbors import Hop, InEdges
+from nfdist.evaluation.workers import Workers
 from transcription import OwnDraws, Transcription
 
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
-from nfdist.evaluate.full import FullGraph
-from nfdist.evaluate.memory import MemoryWatch
-from nfdist.evaluate.neighbors import Hop, InEdges
-from nfdist.evaluate.workers import Workers
+from nfdist.evaluation.full import FullGraph
+from nfdist.evaluation.memory import MemoryWatch
+from nfdist.graph.relation import Relation
 from nfdist.memory import peak_resident_bytes
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import Relation
-from nfdist.partition.pipeline import partition
-from nfdist.partition.recipe import Recipe
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place, join
 from nfdist.store.hops import Hops
 from nfdist.store.ranges import joined, offsets

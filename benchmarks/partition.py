@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nfdist.partition.pipeline import order_edges, partition
-from nfdist.partition.recipe import Recipe
-from nfdist.partition.sources import SourceOptions, load
+from nfdist.partitioning.pipeline import order_edges, partition
+from nfdist.partitioning.recipe import Recipe
+from nfdist.partitioning.sources import SourceOptions, load
 from nfdist.sparse.dgl_door import dgl
 from nfdist.store.graph import TRAIN
 

@@ -15,6 +15,7 @@ import torch
 from nfdist import seeds
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.dgl_door import dgl
+from nfdist.sparse.spmm import spmm
 
 SIZES = ((2_708, 13_000), (100_000, 210_000), (100_000, 5_000_000), (500_000, 10_000_000))
 CHANNELS = 64
@@ -29,7 +30,7 @@ def main() -> None:
         rows, weights = torch.randn(num_nodes, CHANNELS), torch.rand(graph.num_edges)
         theirs = dgl().graph(("csc", (graph.indptr, graph.sources, graph.sources.new_empty(0))), num_nodes=num_nodes)
         sides = {
-            "nfdist": lambda graph=graph, rows=rows, weights=weights: graph.sum_in(rows, weights),
+            "nfdist": lambda graph=graph, rows=rows, weights=weights: spmm(graph, rows, weights),
             "u_mul_e": lambda theirs=theirs, rows=rows, weights=weights: dgl().ops.u_mul_e_sum(theirs, rows, weights),
             "copy_u": lambda theirs=theirs, rows=rows: dgl().ops.copy_u_sum(theirs, rows),
         }

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from nfdist import seeds
-from nfdist.partition.pipeline import partition
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
 from nfdist.sparse.dgl_door import dgl
 from nfdist.store.store import Store
 

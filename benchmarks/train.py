@@ -36,22 +36,23 @@ from transcription import Transcription
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.evaluate.split import split_of
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import Relation
+from nfdist.evaluation.split import split_of
+from nfdist.graph.relation import Relation
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
-from nfdist.partition.pipeline import partition
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place
 from nfdist.runs.run import METRICS_FILE, Run
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import TRAIN
 from nfdist.store.store import Store
-from nfdist.train.batches import Assembler, Batch, fetch
-from nfdist.train.graph import Graph
-from nfdist.train.optimization import make_optimizer
-from nfdist.train.sampling import Position, Sampler
-from nfdist.train.step import Counts, Stepper
+from nfdist.training.batches import Assembler, Batch, fetch
+from nfdist.training.graph import Graph
+from nfdist.training.optimization import make_optimizer
+from nfdist.training.sampling import Position, Sampler
+from nfdist.training.step import Counts, Stepper
 from nfdist.world import World
 
 CONFIG = Path(__file__).parents[1] / "launch" / "amazon2m-like.toml"

@@ -12,9 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfdist import seeds
+from nfdist.attention import ops
 from nfdist.attention.kernel import Kernel
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import Relation
+from nfdist.graph.relation import Relation
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.dgl_door import dgl
 
@@ -66,7 +68,7 @@ class OwnDraws:
         if not self.model.training or rate == 0:
             return rows
         key = seeds.derive(self.draw.seed, "dropout", self.draw.step, index)
-        keep, scale = seeds.keep_mask(key, self.draw.node_ids, rows.shape[1], rate)
+        keep, scale = ops.keep_mask(key, self.draw.node_ids, rows.shape[1], rate)
         return rows * keep * scale
 
 

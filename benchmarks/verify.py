@@ -30,7 +30,7 @@ from nfdist import settings
 from nfdist.rendezvous import Place
 from nfdist.store.gate import Gate
 from nfdist.store.store import Store
-from nfdist.train.job import train
+from nfdist.training.job import train
 from nfdist.world import World
 
 CONFIG = Path(__file__).parents[1] / "launch" / "amazon2m-like.toml"

@@ -1,190 +1,172 @@
-"""The settings of nfdist: one frozen dataclass a section, refused at construction when a value cannot work."""
+"""The settings of nfdist: one frozen dataclass a section, refused at construction when a value cannot work.
+
+What each setting means stands beside it, and docs/configuration.md is made from that by `make docs`.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 from nfdist.errors import ConfigError
+from nfdist.fields import MOST, Bounds, check_fields, setting
 
-MOST = 10**9  # where nothing smaller follows from what a setting counts
-MOST_OF_A_MODEL = {"layers": 1_000, "channels": 1 << 16, "heads": 1 << 12, "random_features": 1 << 16}
-MOST_NOISE_DRAWS = 10_000
+Norm = Literal["layer", "none"]
+Activation = Literal["elu", "none"]
+AttentionKind = Literal["gumbel", "softmax"]
+EvalDirections = Literal["seed", "step"]
+Scope = Literal["rank", "world"]
+Gate = Literal["sigmoid", "identity", "none"]
+BatchFrom = Literal["all", "train"]
+Sampling = Literal["uniform", "local", "walks"]
+EdgeLossMean = Literal["edges", "nodes"]
+Schedule = Literal["constant", "milestones", "cosine"]
+Precision = Literal["float32", "float64", "bf16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+AT_LEAST_1 = Bounds(1)
+AT_LEAST_0 = Bounds(0)
+PROBABILITY = Bounds(0, 1, below=True)
+FRACTION = Bounds(0, 1)
+POSITIVE = Bounds(1e-30)
 MOST_ORDER = 20
 TEMPERATURES = (1e-4, 1e4)  # outside them float32 has no digits left
-MOST_SECONDS = 1e7
-
-BASELINES = ("mlp", "gcn", "sgc", "gat", "mixhop", "jknet", "dropedge", "idgl")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """[data]: which graph. `split` is the stored one, or random:train/valid/test, drawn anew for each seed."""
+    """Which graph, and which of its nodes are for training, validation and test."""
 
-    partition: str = ""
-    split: str = "stored"
+    partition: str = setting("", "the folder that `nfdist partition` made")
+    split: str = setting("stored", 'that of the partition, or `"random:0.5/0.25/0.25"`, drawn anew for each seed')
 
     def __post_init__(self) -> None:
+        check_fields("data", self)
         if self.split != "stored":
             parse_fractions("data.split", self.split, "stored")
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """[model]: the stack. `channels` is the width of the hidden state and of each head.
+class DropEdgeConfig:
+    """For model.name = "dropedge" alone."""
 
-    `edge_dropout` is the share of edges that DropEdge leaves out of a step. IDGL learns a graph from similarities above
-    `similarity_threshold`, to all nodes or so many `anchors`, again in up to `refinements` rounds, and mixes it with
-    the input graph, whose share is `graph_share`.
-    """
-
-    name: str = "nodeformer"
-    layers: int = 2
-    channels: int = 32
-    heads: int = 4
-    random_features: int = 30
-    dropout: float = 0.0
-    residual: bool = True
-    norm: str = "layer"
-    activation: str = "none"
-    jumping_knowledge: bool = False
-    edge_dropout: float = 0.0
-    anchors: int = 0
-    refinements: int = 10
-    graph_share: float = 0.8
-    similarity_threshold: float = 0.0
+    edge_dropout: float = setting(
+        0.0, "the fraction of edges that a step leaves out", PROBABILITY, before=0.0, was="model.edge_dropout"
+    )
 
     def __post_init__(self) -> None:
-        _one_of("model.name", self.name, "nodeformer", *BASELINES)
-        for key, most in MOST_OF_A_MODEL.items():
-            _between(f"model.{key}", getattr(self, key), 1, most)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout must be at least 0 and below 1, got {self.dropout}")
-        if not 0 <= self.edge_dropout < 1 or (self.edge_dropout > 0) != (self.name == "dropedge"):
-            raise ConfigError(
-                f"model.edge_dropout must be between 0 and 1 for dropedge and 0 for any other model, got "
-                f"{self.edge_dropout} for {self.name}"
-            )
-        _one_of("model.norm", self.norm, "layer", "none")
-        _one_of("model.activation", self.activation, "elu", "none")
-        self._check_learned_graph()
+        check_fields("model.dropedge", self)
 
-    def _check_learned_graph(self) -> None:
-        for key in ("anchors", "refinements"):
-            _between(f"model.{key}", getattr(self, key), 0)
-        for key in ("graph_share", "similarity_threshold"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise ConfigError(f"model.{key} must be between 0 and 1, got {getattr(self, key)}")
-        if self.anchors and self.name != "idgl":
-            raise ConfigError(f"model.anchors = {self.anchors} is for idgl: set it to 0 for {self.name}")
-        if self.name == "idgl" and self.layers != 2:
-            raise ConfigError(f"model.layers must be 2 for idgl, got {self.layers}")
+
+@dataclass(frozen=True)
+class IdglConfig:
+    """For model.name = "idgl" alone, which learns a graph from similarities and mixes it with the input graph."""
+
+    anchors: int = setting(
+        0, "nodes that all others are compared with; 0: all of them", AT_LEAST_0, before=0, was="model.anchors"
+    )
+    refinements: int = setting(
+        10, "most rounds of learning after the first", AT_LEAST_0, before=10, was="model.refinements"
+    )
+    graph_share: float = setting(
+        0.8, "the share of the input graph in the mix", FRACTION, before=0.8, was="model.graph_share"
+    )
+    similarity_threshold: float = setting(
+        0.0, "below it there is no learned edge", FRACTION, before=0.0, was="model.similarity_threshold"
+    )
+
+    def __post_init__(self) -> None:
+        check_fields("model.idgl", self)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The stack of layers."""
+
+    name: str = setting("nodeformer", "NodeFormer, or one of the baselines it is compared with")
+    layers: int = setting(2, "how many layers", Bounds(1, 1_000))
+    channels: int = setting(32, "the width of the hidden state and of each head", Bounds(1, 1 << 16))
+    heads: int = setting(4, "heads of the attention, each with queries, keys and values of its own", Bounds(1, 1 << 12))
+    random_features: int = setting(30, "directions of the kernel; more are closer to softmax", Bounds(1, 1 << 16))
+    dropout: float = setting(0.0, "of hidden states, rounded to a multiple of 2^-16", PROBABILITY)
+    residual: bool = setting(True, "whether a layer adds its input to its output")
+    norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")
+    activation: Activation = setting("none", "after each layer; baselines have ReLU where this is none")
+    jumping_knowledge: bool = setting(False, "whether the output sees the states of all layers")
+    dropedge: DropEdgeConfig = field(default_factory=DropEdgeConfig)
+    idgl: IdglConfig = field(default_factory=IdglConfig)
+
+    def __post_init__(self) -> None:
+        check_fields("model", self)
 
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """[attention]: which weights. `eval_temperature` 0 means the training temperature.
+    """Which weights a node gives to all others."""
 
-    `eval_directions` is what the directions of an evaluation follow: the seed alone, or with "step" also how many steps
-    the weights have been trained, as in the published code.
-    `scope` is whom a node hears: its rank's batch, or the batches of all ranks of the world.
-    """
-
-    kind: str = "gumbel"
-    temperature: float = 0.25
-    eval_temperature: float = 0.0
-    eval_directions: str = "seed"
-    noise_draws: int = 10
-    scope: str = "rank"
-    epsilon: float = 0.0
+    kind: AttentionKind = setting("gumbel", "with Gumbel noise in training, or without noise")
+    temperature: float = setting(0.25, "of the softmax: lower is sharper", Bounds(*TEMPERATURES))
+    eval_temperature: float = setting(0.0, "in evaluations; 0: as in training", Bounds(*TEMPERATURES, or_zero=True))
+    eval_directions: EvalDirections = setting(
+        "seed", "what directions of evaluations follow: the seed, or also the step, as published", before="seed"
+    )
+    noise_draws: int = setting(10, "draws of noise, whose answers are averaged", Bounds(1, 10_000))
+    scope: Scope = setting("rank", "whom a node hears: its rank's batch, or the batches of all ranks")
+    epsilon: float = setting(0.0, "is added to every feature of the kernel; the published code has 1e-6", FRACTION)
 
     def __post_init__(self) -> None:
-        _one_of("attention.kind", self.kind, "gumbel", "softmax")
-        _between("attention.temperature", self.temperature, *TEMPERATURES)
-        if self.eval_temperature != 0:  # 0 is the training one
-            _between("attention.eval_temperature", self.eval_temperature, *TEMPERATURES)
-        _one_of("attention.eval_directions", self.eval_directions, "seed", "step")
-        _between("attention.noise_draws", self.noise_draws, 1, MOST_NOISE_DRAWS)
-        _one_of("attention.scope", self.scope, "rank", "world")
-        _between("attention.epsilon", self.epsilon, 0, 1)
+        check_fields("attention", self)
 
 
 @dataclass(frozen=True)
 class RelationConfig:
-    """[relation]: the bias towards the input graph, over paths of up to `order` steps; order 0 ignores the graph.
+    """The bias towards the input graph."""
 
-    With gate "none" there is no bias, and only the edge loss knows of the graph.
-    `scope` is whose edges count: those inside each rank's batch, or those among the batches of all ranks.
-    """
-
-    order: int = 2
-    gate: str = "sigmoid"
-    normalize: bool = True
-    scope: str = "rank"
+    order: int = setting(2, "paths of up to so many steps count as edges; 0 ignores the graph", Bounds(0, MOST_ORDER))
+    gate: Gate = setting("sigmoid", "of the bias; identity gates start at 1, none leaves the graph to the edge loss")
+    normalize: bool = setting(True, "whether edges are weighted by the degrees of their ends")
+    scope: Scope = setting("rank", "edges inside each rank's batch, or among the batches of all ranks")
 
     def __post_init__(self) -> None:
-        _between("relation.order", self.order, 0, MOST_ORDER)
-        _one_of("relation.gate", self.gate, "sigmoid", "identity", "none")
-        _one_of("relation.scope", self.scope, "rank", "world")
+        check_fields("relation", self)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """[train]: `batch_nodes` is the most a rank takes in a step; 0 divides the whole graph among the ranks.
+    """Batches, losses, the optimizer, and how often the training is evaluated and saved."""
 
-    Zero switches off: `clip_norm`, `early_stop` (evaluations without improvement), `evaluate_every` (epochs) and
-    `checkpoint_every` (steps; best and final checkpoints are written anyway).
-    """
-
-    epochs: int = 100
-    batch_nodes: int = 0
-    batch_from: str = "all"
-    sampling: str = "uniform"
-    walk_length: int = 2
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    edge_loss: float = 0.1
-    edge_loss_mean: str = "edges"
-    schedule: str = "constant"
-    warmup_steps: int = 0
-    milestones: tuple[int, ...] = ()
-    gamma: float = 0.5
-    clip_norm: float = 0.0
-    early_stop: int = 0
-    seeds: tuple[int, ...] = (0,)
-    evaluate_every: int = 1
-    checkpoint_every: int = 100
-    keep: int = 2
-    init_from: str = ""
-    precision: str = "float32"
+    epochs: int = setting(100, "passes over the nodes that batches come from", AT_LEAST_1)
+    batch_nodes: int = setting(0, "most nodes a rank takes in a step; 0: all, divided (with scopes world)", AT_LEAST_0)
+    batch_from: BatchFrom = setting("all", "all nodes come into batches, or only those to train on")
+    sampling: Sampling = setting("uniform", "of all nodes, of each rank's own parts, or by random walks")
+    walk_length: int = setting(2, "steps of a walk, which has one node more", AT_LEAST_1, before=2)
+    learning_rate: float = setting(1e-3, "the step size of Adam", POSITIVE)
+    weight_decay: float = setting(0.0, "the L2 penalty of Adam", AT_LEAST_0)
+    edge_loss: float = setting(0.1, "the weight λ of the edge loss", AT_LEAST_0)
+    edge_loss_mean: EdgeLossMean = setting("edges", "its mean is over edges (published code) or nodes (paper)")
+    schedule: Schedule = setting("constant", "of the learning rate; cosine falls until the last epoch")
+    warmup_steps: int = setting(0, "steps in which the learning rate rises to its value", AT_LEAST_0)
+    milestones: tuple[int, ...] = setting((), "the steps at which the learning rate is multiplied by `gamma`")
+    gamma: float = setting(0.5, "the factor at milestones", POSITIVE)
+    clip_norm: float = setting(0.0, "the largest norm of the gradient; 0: any", AT_LEAST_0)
+    early_stop: int = setting(0, "evaluations without a better validation score until the end; 0: never", AT_LEAST_0)
+    seeds: tuple[int, ...] = setting((0,), "one training each; the result has mean and deviation")
+    evaluate_every: int = setting(1, "epochs between evaluations; 0: none", AT_LEAST_0)
+    checkpoint_every: int = setting(100, "steps between checkpoints; 0: the best and the final ones only", AT_LEAST_0)
+    keep: int = setting(2, "how many checkpoints stay beside the best", AT_LEAST_1)
+    init_from: str = setting("", "a run or checkpoint to take the first weights from")
+    precision: Precision = setting("float32", "bf16 is autocast, with exponents and sums in float32")
 
     def __post_init__(self) -> None:
-        for key in ("epochs", "keep", "walk_length"):
-            _between(f"train.{key}", getattr(self, key), 1)
-        for key in ("batch_nodes", "warmup_steps", "early_stop", "evaluate_every", "checkpoint_every"):
-            _between(f"train.{key}", getattr(self, key), 0)
-        for key in ("weight_decay", "edge_loss", "clip_norm"):
-            _between(f"train.{key}", getattr(self, key), 0)
-        for key in ("learning_rate", "gamma"):
-            _between(f"train.{key}", getattr(self, key), 1e-30)
-        _one_of("train.batch_from", self.batch_from, "all", "train")
-        _one_of("train.sampling", self.sampling, "uniform", "local", "walks")
-        _one_of("train.edge_loss_mean", self.edge_loss_mean, "edges", "nodes")
-        _one_of("train.schedule", self.schedule, "constant", "milestones", "cosine")
-        _one_of("train.precision", self.precision, "float32", "float64", "bf16")
+        check_fields("train", self)
         if (self.schedule == "milestones") != bool(self.milestones):
             raise ConfigError(
                 f'train.schedule "milestones" and train.milestones go together, got "{self.schedule}" and '
                 f"{list(self.milestones)}"
             )
-        if list(self.milestones) != sorted(set(self.milestones)) or not all(
-            1 <= step <= MOST for step in self.milestones
-        ):
-            raise ConfigError(f"train.milestones must be ascending steps from 1 to {MOST}, got {list(self.milestones)}")
-        if (
-            not self.seeds
-            or len(set(self.seeds)) < len(self.seeds)
-            or not all(0 <= seed < 2**63 for seed in self.seeds)
-        ):
-            raise ConfigError(f"train.seeds must be distinct numbers from 0 to 2^63 - 1, got {list(self.seeds)}")
+        steps, seeds = self.milestones, self.seeds
+        if list(steps) != sorted(set(steps)) or not all(1 <= step <= MOST for step in steps):
+            raise ConfigError(f"train.milestones must be ascending steps from 1 to {MOST}, got {list(steps)}")
+        if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
+            raise ConfigError(f"train.seeds must be distinct numbers from 0 to 2^63 - 1, got {list(seeds)}")
         if self.sampling == "walks":
             self._check_walks()
         if self.early_stop and not self.evaluate_every:
@@ -206,36 +188,32 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """[evaluate]: the metric that chooses the best epoch; "auto" is accuracy, or ROC-AUC for yes-or-no tasks."""
+    """How a model is scored."""
 
-    metric: str = "auto"
-
-    def __post_init__(self) -> None:
-        _one_of("evaluate.metric", self.metric, "auto", "accuracy", "roc_auc", "f1_macro", "f1_micro")
+    metric: str = setting("auto", "what chooses the best epoch; auto: accuracy, or ROC-AUC for yes-or-no tasks")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """[run]: where results go and where the model lives; a rank that waits `timeout_seconds` for another gives up."""
+    """Where results go and where the model lives."""
 
-    dir: str = ""
-    device: str = "auto"
-    timeout_seconds: float = 300.0
+    dir: str = setting("", "the folder of the run; empty: `runs/` and the name of the configuration file")
+    device: Device = setting("auto", "auto: a GPU for each rank where there are any")
+    timeout_seconds: float = setting(300.0, "a rank that waits longer for another gives up", Bounds(1, 1e7))
 
     def __post_init__(self) -> None:
-        _one_of("run.device", self.device, "auto", "cpu", "cuda")
-        _between("run.timeout_seconds", self.timeout_seconds, 1, MOST_SECONDS)
+        check_fields("run", self)
 
 
 @dataclass(frozen=True)
 class ObserveConfig:
-    """[observe]: Prometheus metrics of local rank r are at host:port + r; port 0 serves none."""
+    """Prometheus metrics of a training."""
 
-    host: str = "127.0.0.1"
-    port: int = 9400
+    host: str = setting("127.0.0.1", "the address they are served at")
+    port: int = setting(9400, "that of local rank 0, the next ranks have the next ports; 0: none", Bounds(0, 65535))
 
     def __post_init__(self) -> None:
-        _between("observe.port", self.port, 0, 65535)
+        check_fields("observe", self)
 
 
 @dataclass(frozen=True)
@@ -252,26 +230,11 @@ class Config:
     observe: ObserveConfig = field(default_factory=ObserveConfig)
 
     def __post_init__(self) -> None:
-        if self.model.name in BASELINES:
-            self._check_baseline()
         if self.relation.order == 0 and self.train.edge_loss > 0:
             raise ConfigError(
                 f"train.edge_loss = {self.train.edge_loss} needs a graph, and relation.order is 0: "
                 "set train.edge_loss=0 or relation.order to at least 1"
             )
-
-    def _check_baseline(self) -> None:
-        """Baselines know the input graph, by its usual weights, and no edge loss."""
-        name, relation, train = self.model.name, self.relation, self.train
-        orders = (0, 1) if name == "mlp" else (1,)
-        wrong = {
-            f"relation.order={orders[0]}": relation.order if relation.order not in orders else None,
-            "relation.normalize=true": "false" if not relation.normalize else None,
-            "train.edge_loss=0": train.edge_loss if train.edge_loss > 0 and name != "idgl" else None,
-        }
-        cures = [f"{cure} (is {value})" for cure, value in wrong.items() if value is not None]
-        if cures:
-            raise ConfigError(f"model.name = {name} needs other settings: set {' and '.join(cures)}")
 
 
 def parse_fractions(name: str, split: str, otherwise: str) -> tuple[float, float, float]:
@@ -288,15 +251,3 @@ def parse_fractions(name: str, split: str, otherwise: str) -> tuple[float, float
     if sum(fractions) > 1 + 1e-9:
         raise ConfigError(f"the fractions of {name} {split!r} must sum to at most 1, got {sum(fractions):g}")
     return fractions
-
-
-def _one_of(name: str, value: Any, *choices: str) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def _between(name: str, value: float, least: float, most: float = MOST) -> None:
-    if not value >= least:
-        raise ConfigError(f"{name} must be at least {least}, got {value}")
-    if value > most:
-        raise ConfigError(f"{name} must be at most {most}, got {value}")

@@ -157,19 +157,19 @@ def dump_checked(version: int, content: Mapping[str, Any]) -> bytes:
     return json.dumps({**whole, "checksum": own}, indent=2).encode() + b"\n"
 
 
-def load_checked(written: bytes, version: int, cure: str) -> dict[str, Any]:
+def load_checked(written: bytes, version: int, cure: str, *older: int) -> dict[str, Any]:
     """What `dump_checked` was given; ValueError if it has another version or is not, to the byte, what was written.
 
-    Its text follows the name of the file; `cure` is what to do about an altered one.
+    Its text follows the name of the file; `cure` is what to do about an altered one; `older` versions are read, too.
     """
     altered = ValueError(f"was altered since it was written: {cure}")
     try:
         content = json.loads(written)
         found = content.pop("format_version")
-        if repr(found) != repr(version):  # since True == 1.0 == 1
+        if repr(found) not in map(repr, (version, *older)):  # since True == 1.0 == 1
             text = f"has format version {found!r}, this nfdist reads version {version}: use the nfdist that wrote it"
             altered = ValueError(text)
-        elif content.pop("checksum") and dump_checked(version, content) == written:
+        elif content.pop("checksum") and dump_checked(found, content) == written:
             return dict(content)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         pass

@@ -8,12 +8,15 @@ import difflib
 import json
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
+from nfdist import log
 from nfdist.config import Config
 from nfdist.errors import ConfigError
+from nfdist.fields import check_choice, each_setting
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,35 +45,47 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"configuration {str(path)!r} cannot be read ({reason}): name a TOML file") from error
-    return _parse_toml(text, str(path))
+    return parse_toml(text, str(path))
 
 
 def parse(tables: str | Mapping[str, Any], overrides: Sequence[str] = (), source: str = "configuration") -> Config:
     """The configuration of TOML text or of a mapping of sections; `source` names the text in messages."""
     if isinstance(tables, str):
-        tables = _parse_toml(tables, source)
-    hints = get_type_hints(Config)
-    merged: dict[str, dict[str, Any]] = {}
-    for section, table in [*tables.items(), *map(_parse_override, overrides)]:
-        if section not in hints:
-            _refuse_section(section, hints)
-        if not isinstance(table, Mapping):
-            raise ConfigError(f"{section} must be a section of settings, [{section}] in TOML, got {show(table)}")
-        merged.setdefault(section, {}).update(table)
-    return Config(**{section: _build(section, hints[section], table) for section, table in merged.items()})
+        tables = parse_toml(tables, source)
+    given = [renamed(one) for one in (tables, *map(_parse_override, overrides))]
+    built: Config = _build("", Config, [tables for tables, _ in given])
+    moved = [name for _, names in given for name in names]
+    if moved:
+        log.notice(f"settings have other names now: {', '.join(moved)}")
+    return built
+
+
+def renamed(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The tables with settings under the names of today, and which moved, as "model.anchors is model.idgl.anchors"."""
+    copied: dict[str, Any] = {key: dict(one) if isinstance(one, Mapping) else one for key, one in tables.items()}
+    moved = []
+    for name, field in each_setting(Config):
+        was = field.metadata.get("was", "")
+        section, _, key = was.partition(".")
+        table = copied.get(section)
+        if not was or not isinstance(table, dict) or key not in table:
+            continue
+        *_, inner, own_key = name.split(".")
+        nested = table.setdefault(inner, {})
+        if not isinstance(nested, Mapping) or own_key in nested:
+            raise ConfigError(f"{was} is now {name}: give it once")
+        table[inner] = {**nested, own_key: table.pop(key)}
+        moved.append(f"{was} is {name}")
+    return copied, moved
 
 
 def dump(config: Config) -> str:
     """The resolved configuration as TOML, every key written out, such that parse(dump(config)) == config."""
-    sections = []
-    for field in dataclasses.fields(config):
-        section = getattr(config, field.name)
-        lines = [f"{item.name} = {_emit(getattr(section, item.name))}\n" for item in dataclasses.fields(section)]
-        sections.append(f"[{field.name}]\n" + "".join(lines))
-    return "\n".join(sections)
+    return "\n".join(_emit_tables("", config))
 
 
-def _parse_toml(text: str, source: str) -> dict[str, Any]:
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of TOML text; `source` names it in messages."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -79,27 +94,39 @@ def _parse_toml(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source} is not valid TOML: {reason}") from error
 
 
-def _parse_override(override: str) -> tuple[str, dict[str, Any]]:
-    """The section of an override, and its key and value: a TOML value where the text is one, else the text."""
+def _parse_override(override: str) -> dict[str, Any]:
+    """The tables of an override, which hold one value: a TOML value where the text is one, else the text."""
     name, equals, text = override.partition("=")
-    section, dot, key = name.strip().partition(".")
-    if not (equals and dot and section and key):
+    *sections, key = name.strip().split(".", 2)  # the most that any setting has
+    if not (equals and sections and all(sections) and key):
         raise ConfigError(f"override {override!r} must be section.key=value, such as model.heads=4")
     try:
         table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         table = {}
     # More than one key means a line break in the text: then it is no single TOML value.
-    return section, {key: table["value"] if len(table) == 1 else text}
+    tables = {key: table["value"] if len(table) == 1 else text}
+    for section in reversed(sections):
+        tables = {section: tables}
+    return tables
 
 
-def _build(section: str, kind: type, table: Mapping[str, Any]) -> Any:
-    """One section's dataclass from its table."""
-    hints = get_type_hints(kind)
-    for key in table:
-        if key not in hints:
-            _refuse_key(section, key, hints)
-    return kind(**{key: convert(f"{section}.{key}", value, hints[key]) for key, value in table.items()})
+def _build(name: str, kind: type, tables: Sequence[Any]) -> Any:
+    """A section's dataclass from its tables, of which later ones win; the whole configuration has no name."""
+    hints, given = get_type_hints(kind), dict[str, list[Any]]()
+    for table in tables:
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{name} must be a section of settings, [{name}] in TOML, got {show(table)}")
+        for key, value in table.items():
+            if key not in hints:
+                _refuse(name, key, hints)
+            given.setdefault(key, []).append(value)
+    built = {}
+    for key, values in given.items():
+        own, wanted = f"{name}.{key}" if name else key, hints[key]
+        nested = isinstance(wanted, type) and is_dataclass(wanted)
+        built[key] = _build(own, wanted, values) if nested else convert(own, values[-1], wanted)
+    return kind(**built)
 
 
 def convert(name: str, value: Any, wanted: Any) -> Any:
@@ -109,6 +136,10 @@ def convert(name: str, value: Any, wanted: Any) -> Any:
     """
     if isinstance(wanted, types.UnionType):
         wanted = next(kind for kind in get_args(wanted) if kind is not types.NoneType)
+    if get_origin(wanted) is Literal:
+        value = convert(name, value, type(get_args(wanted)[0]))
+        check_choice(name, value, wanted)
+        return value
     if get_origin(wanted) in (list, tuple):
         item = get_args(wanted)[0]
         if not isinstance(value, list | tuple):
@@ -139,18 +170,16 @@ def convert_fields(settings: Any) -> None:
             object.__setattr__(settings, name, convert(name, value, wanted))
 
 
-def _refuse_section(section: str, sections: Mapping[str, type]) -> NoReturn:
-    for name, kind in sections.items():
-        if section in get_type_hints(kind):
-            raise ConfigError(f"unknown section {section}: did you mean the setting {name}.{section}?")
-    raise ConfigError(f"unknown section {section}: did you mean {_nearest(section, sections)}?")
-
-
-def _refuse_key(section: str, key: str, keys: Mapping[str, Any]) -> NoReturn:
-    for name, kind in get_type_hints(Config).items():
-        if key in get_type_hints(kind):
-            raise ConfigError(f"unknown setting {section}.{key}: did you mean {name}.{key}?")
-    raise ConfigError(f"unknown setting {section}.{key}: did you mean {section}.{_nearest(key, keys)}?")
+def _refuse(section: str, key: str, keys: Mapping[str, Any]) -> NoReturn:
+    """Name what was meant by a key that a section does not have: the same elsewhere, or the nearest."""
+    name, known = f"{section}.{key}" if section else key, dict(each_setting(Config))
+    sections = (other.rpartition(".")[0] for other in known)
+    elsewhere = next((other for other in (*known, *sections) if other.endswith(f".{key}")), None)
+    if section:
+        meant = elsewhere or f"{section}.{_nearest(key, keys)}"
+        raise ConfigError(f"unknown setting {name}: did you mean {meant}?")
+    meant = f"the setting {elsewhere}" if elsewhere in known else elsewhere or _nearest(key, keys)
+    raise ConfigError(f"unknown section {name}: did you mean {meant}?")
 
 
 def _nearest(name: str, names: Mapping[str, Any]) -> str:
@@ -160,7 +189,7 @@ def _nearest(name: str, names: Mapping[str, Any]) -> str:
 def show(value: Any) -> str:
     """A refused value, written as its user did where that can be told, and cut where it is long."""
     text = "a value of thousands of digits"
-    for notation in (_emit, ascii):  # the second for dates and tables, which no setting is, and for undecodable bytes
+    for notation in (emit, ascii):  # the second for dates and tables, which no setting is, and for undecodable bytes
         try:
             text = notation(value)
             text.encode()
@@ -170,7 +199,18 @@ def show(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def _emit(value: Any) -> str:
+def _emit_tables(name: str, section: Any) -> Iterator[str]:
+    """A section's own keys as a table, then the sections in it."""
+    values = {one.name: getattr(section, one.name) for one in dataclasses.fields(section)}
+    lines = [f"{key} = {emit(value)}\n" for key, value in values.items() if not is_dataclass(value)]
+    if lines:
+        yield f"[{name}]\n" + "".join(lines)
+    for key, value in values.items():
+        if is_dataclass(value):
+            yield from _emit_tables(f"{name}.{key}" if name else key, value)
+
+
+def emit(value: Any) -> str:
     """A value in TOML's notation, which Python's own matches for integers and floats, exponents and inf included."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -178,7 +218,7 @@ def _emit(value: Any) -> str:
         # JSON's escapes are TOML's, except that TOML also wants DEL escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_emit, value))}]"
+        return f"[{', '.join(map(emit, value))}]"
     if isinstance(value, int | float):
         return repr(value)
     raise TypeError(f"no TOML for {value!r}")

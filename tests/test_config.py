@@ -4,23 +4,32 @@ from dataclasses import fields
 
 import pytest
 
-from nfdist.config import AttentionConfig, Config, ModelConfig, ObserveConfig, RelationConfig, RunConfig, TrainConfig
+from nfdist.config import (
+    AttentionConfig,
+    Config,
+    DropEdgeConfig,
+    IdglConfig,
+    ModelConfig,
+    ObserveConfig,
+    RelationConfig,
+    RunConfig,
+    TrainConfig,
+)
 from nfdist.errors import ConfigError
 
 
 @pytest.mark.parametrize(
     ("section", "setting", "message"),
     [
-        (ModelConfig, {"name": "gin"}, "model.name must be one of nodeformer, mlp, gcn, "),
         (ModelConfig, {"layers": 0}, "model.layers must be at least 1, got 0"),
         (ModelConfig, {"channels": -3}, "model.channels must be at least 1, got -3"),
         (ModelConfig, {"heads": 0}, "model.heads must be at least 1, got 0"),
         (ModelConfig, {"random_features": 0}, "model.random_features must be at least 1, got 0"),
         (ModelConfig, {"dropout": 1.0}, "model.dropout must be at least 0 and below 1, got 1.0"),
         (ModelConfig, {"dropout": -0.1}, "model.dropout must be at least 0 and below 1, got -0.1"),
-        (ModelConfig, {"edge_dropout": 0.5}, "model.edge_dropout must be between 0 and 1 for dropedge and 0 for any"),
-        (ModelConfig, {"name": "dropedge"}, "model.edge_dropout must be between 0 and 1 for dropedge"),
-        (ModelConfig, {"name": "dropedge", "edge_dropout": 1.0}, "model.edge_dropout must be between 0 and 1"),
+        (DropEdgeConfig, {"edge_dropout": 1.0}, "model.dropedge.edge_dropout must be at least 0 and below 1, got 1.0"),
+        (IdglConfig, {"anchors": -1}, "model.idgl.anchors must be at least 0, got -1"),
+        (IdglConfig, {"graph_share": 1.5}, "model.idgl.graph_share must be at most 1, got 1.5"),
         (ModelConfig, {"norm": "batch"}, "model.norm must be one of layer, none, got 'batch'"),
         (ModelConfig, {"activation": "relu"}, "model.activation must be one of elu, none, got 'relu'"),
         (AttentionConfig, {"kind": "linear"}, "attention.kind must be one of gumbel, softmax, got 'linear'"),
@@ -53,42 +62,18 @@ def test_values_that_cannot_work_are_named(section: type, setting: dict[str, obj
     assert str(refused.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("name", "order", "edge_loss", "normalize", "message"),
-    [
-        (
-            "gcn",
-            2,
-            0.1,
-            True,
-            "model.name = gcn needs other settings: set relation.order=1 (is 2) and train.edge_loss=0",
-        ),
-        ("gat", 0, 0.0, True, "model.name = gat needs other settings: set relation.order=1 (is 0)"),
-        ("mlp", 2, 0.0, True, "model.name = mlp needs other settings: set relation.order=0 (is 2)"),
-        ("mlp", 1, 0.5, True, "model.name = mlp needs other settings: set train.edge_loss=0 (is 0.5)"),
-        ("sgc", 1, 0.0, False, "model.name = sgc needs other settings: set relation.normalize=true (is false)"),
-        ("idgl", 2, 0.5, True, "model.name = idgl needs other settings: set relation.order=1 (is 2)"),
-    ],
-)
-def test_a_baseline_says_which_settings_it_needs(
-    name: str, order: int, edge_loss: float, normalize: bool, message: str
-) -> None:
-    sections = {
-        "model": ModelConfig(name=name),
-        "relation": RelationConfig(order=order, normalize=normalize),
-        "train": TrainConfig(edge_loss=edge_loss),
-    }
-    with pytest.raises(ConfigError) as refused:
-        Config(**sections)
-    assert str(refused.value).startswith(message)
-
-
 @pytest.mark.parametrize(("name", "order", "edge_loss"), [("mlp", 0, 0.0), ("mlp", 1, 0.0), ("idgl", 1, 0.3)])
 def test_a_baseline_takes_the_settings_it_needs(name: str, order: int, edge_loss: float) -> None:
     Config(model=ModelConfig(name=name), relation=RelationConfig(order=order), train=TrainConfig(edge_loss=edge_loss))
 
 
-@pytest.mark.parametrize("kind", [ModelConfig, AttentionConfig, RelationConfig, TrainConfig, RunConfig, ObserveConfig])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(ModelConfig, DropEdgeConfig, IdglConfig, AttentionConfig),
+        *(RelationConfig, TrainConfig, RunConfig, ObserveConfig),
+    ],
+)
 @pytest.mark.parametrize("value", [10**20, -1, 1e300, float("inf"), float("nan")])
 def test_no_number_is_taken_however_large_or_odd(kind: type, value: float) -> None:
     for setting in fields(kind):

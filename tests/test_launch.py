@@ -9,7 +9,7 @@ from torch.distributed.run import get_args_parser
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 LAUNCH = ROOT / "launch"

@@ -8,12 +8,14 @@ import pytest
 
 LAYERS = """
 cli api
-train
-evaluate partition
+training
+evaluation partitioning
 model
+graph
 attention store sparse.knn sparse.metis runs observe
 collectives rendezvous sparse settings
-config world seeds log files memory reading attempts
+config world seeds log files memory reading attempts devices plugins
+fields
 errors
 """
 

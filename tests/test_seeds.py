@@ -5,21 +5,22 @@ import math
 import torch
 
 from nfdist import seeds
+from nfdist.attention import ops
 
 IDS = torch.arange(200_000)
 
 
 def test_noise_belongs_to_the_node_not_to_its_place_or_company() -> None:
-    whole = seeds.gumbel(7, IDS, 3)
+    whole = ops.gumbel(7, IDS, 3)
     order = torch.randperm(len(IDS), generator=seeds.generator(0, "order"))[:1000]
-    assert torch.allclose(seeds.gumbel(7, IDS[order], 3), whole[order], rtol=1e-6)
-    assert torch.equal(seeds.gumbel(7, IDS[:10], 2), whole[:10, :2])
-    mask, _ = seeds.keep_mask(7, IDS, 10, 0.3)
-    assert torch.equal(seeds.keep_mask(7, IDS[order], 10, 0.3)[0], mask[order])
+    assert torch.allclose(ops.gumbel(7, IDS[order], 3), whole[order], rtol=1e-6)
+    assert torch.equal(ops.gumbel(7, IDS[:10], 2), whole[:10, :2])
+    mask, _ = ops.keep_mask(7, IDS, 10, 0.3)
+    assert torch.equal(ops.keep_mask(7, IDS[order], 10, 0.3)[0], mask[order])
 
 
 def test_noise_has_the_moments_and_tail_of_a_gumbel_distribution() -> None:
-    noise = seeds.gumbel(1, IDS, 4, torch.float64)
+    noise = ops.gumbel(1, IDS, 4, torch.float64)
     assert abs(float(noise.mean()) - 0.5772) < 0.01
     assert abs(float(noise.var()) - math.pi**2 / 6) < 0.02
     for quantile in (0.001, 0.01, 0.5, 0.99, 0.999, 0.99999):
@@ -28,14 +29,14 @@ def test_noise_has_the_moments_and_tail_of_a_gumbel_distribution() -> None:
 
 
 def test_streams_keys_and_neighbors_are_independent() -> None:
-    noise = seeds.gumbel(1, IDS, 4)
-    series = [*noise.t(), seeds.gumbel(2, IDS, 1)[:, 0], noise[:, 0].roll(1), noise[:, 0].roll(64)]
+    noise = ops.gumbel(1, IDS, 4)
+    series = [*noise.t(), ops.gumbel(2, IDS, 1)[:, 0], noise[:, 0].roll(1), noise[:, 0].roll(64)]
     correlations = torch.corrcoef(torch.stack(series)) - torch.eye(len(series))
     assert correlations.abs().max() < 0.012
 
 
 def test_float32_noise_is_the_rounded_float64_noise_and_always_finite() -> None:
-    single, double = (seeds.gumbel(3, IDS, 2, dtype) for dtype in (torch.float32, torch.float64))
+    single, double = (ops.gumbel(3, IDS, 2, dtype) for dtype in (torch.float32, torch.float64))
     assert torch.isfinite(single).all()
     assert torch.allclose(single.double(), double, atol=0.1)  # the smallest noise is the coarsest, and weighs nothing
     assert torch.allclose(single.double()[double > -2], double[double > -2], atol=1e-4)
@@ -43,7 +44,7 @@ def test_float32_noise_is_the_rounded_float64_noise_and_always_finite() -> None:
 
 def test_masks_keep_the_right_share_and_the_mean() -> None:
     for rate in (0.1, 0.5, 0.9):
-        mask, scale = seeds.keep_mask(4, IDS, 9, rate)
+        mask, scale = ops.keep_mask(4, IDS, 9, rate)
         assert mask.shape == (len(IDS), 9)
         assert abs(float(mask.double().mean()) - (1 - rate)) < 0.002
         assert abs(scale * (1 - rate) - 1) < 1e-3
@@ -81,7 +82,7 @@ def mixed(key: int, number: int) -> int:
 
 def test_noise_is_what_runs_of_earlier_versions_had() -> None:
     """A run that is resumed by another version must draw the same."""
-    noise = seeds.gumbel(7, torch.tensor([0, 5, 123_456]), 3, torch.float64)
+    noise = ops.gumbel(7, torch.tensor([0, 5, 123_456]), 3, torch.float64)
     for row, node in zip(noise.tolist(), (0, 5, 123_456), strict=True):
         pairs = [mixed(mixed(7, pair), node) for pair in range(2)]
         halves = [half & 0x7FFFFFFF for bits in pairs for half in (bits, bits >> 32)][:3]

@@ -3,19 +3,25 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import nfdist.settings
-from nfdist.config import AttentionConfig, Config, ModelConfig, RelationConfig
+from nfdist.config import AttentionConfig, Config, IdglConfig, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.settings import dump, load, parse
 
 
 @dataclasses.dataclass(frozen=True)
+class Inner:
+    depth: int = 1
+    word: Literal["a", "b"] = "a"
+
+
+@dataclasses.dataclass(frozen=True)
 class Everything:
-    """One field of every type a setting may have, most of them with no section of nfdist behind them yet."""
+    """One field of every type a setting may have, some of them with no section of nfdist behind them yet."""
 
     text: str = ""
     flag: bool = False
@@ -24,6 +30,8 @@ class Everything:
     counts: tuple[int, ...] = ()
     numbers: list[float] = dataclasses.field(default_factory=list)
     texts: tuple[str, ...] = ()
+    choice: Literal["one", "two"] = "one"
+    inner: Inner = dataclasses.field(default_factory=Inner)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +87,7 @@ def test_dumped_configuration_loads_as_itself(tmp_path: Path) -> None:
     "section",
     [
         Everything(),
+        Everything(choice="two", inner=Inner(depth=3, word="b")),
         Everything(text="plain", flag=True, count=-(2**63), number=-math.inf, counts=(1, 2, 3), numbers=[0.1, 1e300]),
         Everything(
             text='"quoted" \\back\\ \t\n\r\n\x1f\x7f\x85\u2028 = # [é 日本 🙂]', texts=("", "a, b", "']'", '"""')
@@ -106,6 +115,9 @@ def test_every_value_survives_a_round_trip(section: Everything) -> None:
         ('every.text="7"', "text", "7"),
         ("every.text=", "text", ""),
         ("every.text=1\nflag = true", "text", "1\nflag = true"),
+        ("every.choice=two", "choice", "two"),
+        ("every.inner.depth=2", "inner", Inner(depth=2)),
+        ("every.inner={depth = 2, word = 'b'}", "inner", Inner(2, "b")),
     ],
 )
 def test_override_is_toml_or_else_a_string(override: str, key: str, value: Any) -> None:
@@ -113,6 +125,23 @@ def test_override_is_toml_or_else_a_string(override: str, key: str, value: Any) 
     read = config.every
     assert read == dataclasses.replace(Everything(), **{key: value})
     assert type(getattr(read, key)) is type(value)
+
+
+def test_a_section_in_a_section_takes_what_file_and_overrides_say() -> None:
+    text = "[model.idgl]\nanchors = 3\nrefinements = 4\n[model]\nname = 'idgl'\n[relation]\norder = 1\n"
+    config = parse(text, ["model.idgl.anchors=5"])
+    assert config.model == ModelConfig(name="idgl", idgl=IdglConfig(anchors=5, refinements=4))
+    assert "[model.idgl]\nanchors = 5\nrefinements = 4\n" in dump(config)
+
+
+@pytest.mark.parametrize("key", ["anchors", "refinements", "graph_share", "similarity_threshold"])
+def test_a_key_that_moved_is_taken_with_a_notice(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, overrides in ((f"[model]\n{key} = 1", []), ("", [f"model.{key}=1"])):
+        assert getattr(parse(text, overrides).model.idgl, key) == 1
+        assert f"settings have other names now: model.{key} is model.idgl.{key}" in capsys.readouterr().err
+    twice = message(f"[model]\n{key} = 1\n[model.idgl]\n{key} = 1")
+    assert twice == f"model.{key} is now model.idgl.{key}: give it once"
+    assert parse("", ["model.edge_dropout=0.5"]).model.dropedge.edge_dropout == 0.5
 
 
 def test_last_override_wins() -> None:
@@ -129,6 +158,10 @@ def test_last_override_wins() -> None:
         ("", ["atention.kind=softmax"], "attention"),
         ("", ["zzz.kind=softmax"], ""),
         ("heads = 2", [], "model.heads"),
+        ("[idgl]\nanchors = 2", [], "model.idgl?"),
+        ("", ["model.idgl.anchor=2"], "model.idgl.anchors"),
+        ("[model.idgl]\nheads = 2", [], "model.heads"),
+        ("", ["model.idgl.anchors.few=2"], "model.idgl.anchors"),
     ],
 )
 def test_unknown_name_is_refused_with_the_nearest_one(text: str, overrides: list[str], nearest: str) -> None:
@@ -165,6 +198,12 @@ def test_wrong_type_names_key_value_and_type(override: str, wanted: str) -> None
         ("every.counts=[1, true]", "every.counts[1] must be an integer, got true"),
         ("every.texts=[1]", "every.texts[0] must be a string"),
         (f"every.number=1{'0' * 400}", "every.number cannot be 1000"),
+        ("every.choice=three", "every.choice must be one of one, two, got 'three'"),
+        ("every.choice=2", "every.choice must be a string"),
+        ("every.inner.word=c", "every.inner.word must be one of a, b, got 'c'"),
+        ("every.inner.depth=c", "every.inner.depth must be an integer"),
+        ("every.inner=3", "every.inner must be a section of settings, [every.inner] in TOML, got 3"),
+        ("every.count.more=3", "every.count must be an integer"),
         ("every.text=\udcff", "every.text cannot be '\\udcff'"),
     ],
 )

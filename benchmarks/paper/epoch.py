@@ -29,20 +29,20 @@ import torch
 from nfdist import settings
 from nfdist.cli.main import WAITING
 from nfdist.config import Config
-from nfdist.evaluate.full import FullGraph
-from nfdist.evaluate.scores import resolve_metric, score
-from nfdist.evaluate.split import split_of
+from nfdist.evaluation.full import FullGraph
+from nfdist.evaluation.scores import resolve_metric, score
+from nfdist.evaluation.split import split_of
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
-from nfdist.partition.pipeline import partition
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place
 from nfdist.runs.run import Run
-from nfdist.train.batches import Assembler
-from nfdist.train.graph import Graph
-from nfdist.train.optimization import make_optimizer
-from nfdist.train.sampling import Position
-from nfdist.train.step import Counts, Stepper
+from nfdist.training.batches import Assembler
+from nfdist.training.graph import Graph
+from nfdist.training.optimization import make_optimizer
+from nfdist.training.sampling import Position
+from nfdist.training.step import Counts, Stepper
 from nfdist.world import World
 
 ROOT = Path(__file__).parents[2]

@@ -117,7 +117,7 @@ BASELINES = {
     "gat": ("GAT", ("model.name=gat", *HEARING, "model.heads=4")),
     "mixhop": ("MixHop", ("model.name=mixhop", *HEARING)),
     "jknet": ("JKNet", ("model.name=jknet", *HEARING)),
-    "dropedge": ("DropEdge", ("model.name=dropedge", *HEARING, "model.edge_dropout=0.5")),
+    "dropedge": ("DropEdge", ("model.name=dropedge", *HEARING, "model.dropedge.edge_dropout=0.5")),
     "saint-gcn": ("GraphSAINT-GCN", ("model.name=gcn", *HEARING, WALKS)),
     "saint-gat": ("GraphSAINT-GAT", ("model.name=gat", *HEARING, "model.heads=4", WALKS)),
 }
@@ -126,12 +126,12 @@ BASELINE_DATASETS = {"cora": 800, "citeseer": 800, "actor": 2000, "deezer-europe
 # Every epoch of these is that of many pairs of nodes, so they get fewer, and IDGL larger steps: at 0.01 it does not
 # leave the majority class of Cora within 40 epochs.
 IDGL = (
-    *("model.name=idgl", *HEARING, "train.edge_loss=0.1", "model.heads=2", "model.refinements=3"),
+    *("model.name=idgl", *HEARING, "train.edge_loss=0.1", "model.heads=2", "model.idgl.refinements=3"),
     *("train.learning_rate=0.03", "train.epochs=200", "train.seeds=[0, 1, 2]"),
 )
 LDS = ("train.epochs=100", "train.seeds=[0, 1, 2]")
 STRUCTURE = {
-    "idgl-anchors": ("IDGL-Anch", (*IDGL, "model.anchors=500"), "train"),
+    "idgl-anchors": ("IDGL-Anch", (*IDGL, "model.idgl.anchors=500"), "train"),
     "idgl": ("IDGL", IDGL, "train"),
     "lds": ("LDS", LDS, "lds"),
 }

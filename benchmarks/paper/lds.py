@@ -30,9 +30,9 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.config import DataConfig
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.evaluate.memory import parse_bytes
-from nfdist.evaluate.scores import Scores, score
-from nfdist.evaluate.split import split_of
+from nfdist.evaluation.memory import parse_bytes
+from nfdist.evaluation.scores import Scores, score
+from nfdist.evaluation.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency

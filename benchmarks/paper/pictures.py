@@ -15,7 +15,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nfdist import seeds, settings
+from nfdist import seeds
+from nfdist.runs.run import Run
 from nfdist.store.store import Store
 
 SHOWN_POINTS, SHOWN_LINKS, SHOWN_ROWS = 2000, 1500, 250
@@ -34,7 +35,7 @@ class EvaluatedRun:
 
 def evaluated_run(run: Path, count: int) -> EvaluatedRun:
     """Evaluate a run and ask for the strongest neighbors of some of its labeled nodes: `count`, or 0 for all."""
-    store = Store.open(settings.load(run / "config.toml").data.partition)
+    store = Store.open(Run.open(run).config.data.partition)
     limit = SHOWN_POINTS if count else SHOWN_ROWS
     every = ["--count", str(count or store.num_nodes)]
     evaluate(run, [])

@@ -36,7 +36,7 @@ from sources import (
 from nfdist import settings
 from nfdist.config import Config
 from nfdist.errors import NfdistError
-from nfdist.partition.sources.locate import Located
+from nfdist.partitioning.sources.formats.source_format import Located
 
 HERE = Path(__file__).parent
 SCALING_ROW = "20news-k5"

@@ -32,20 +32,20 @@ from nfdist import seeds
 from nfdist import settings as configurations
 from nfdist.config import Config
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.evaluate.memory import parse_bytes
-from nfdist.evaluate.split import split_of
+from nfdist.evaluation.memory import parse_bytes
+from nfdist.evaluation.split import split_of
 from nfdist.files import replace_file
+from nfdist.graph.relation import build_relations
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
-from nfdist.model.relation import build_relations
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import TRAIN
 from nfdist.store.store import Store
-from nfdist.train.batches import Batch
-from nfdist.train.optimization import make_optimizer
-from nfdist.train.sampling import Position
-from nfdist.train.step import Counts, Stepper
+from nfdist.training.batches import Batch
+from nfdist.training.optimization import make_optimizer
+from nfdist.training.sampling import Position
+from nfdist.training.step import Counts, Stepper
 from nfdist.world import World
 
 CONFIG = Path(__file__).parents[2] / "launch" / "paper" / "20news-k5.toml"
@@ -54,7 +54,7 @@ OVERRIDES: dict[str, tuple[str, ...]] = {
     "NodeFormer": (),
     "LDS": (),
     "IDGL": LEARNED,
-    "IDGL-Anch": (*LEARNED, "model.anchors=500"),
+    "IDGL-Anch": (*LEARNED, "model.idgl.anchors=500"),
 }
 FIRST_NODES = 1000
 SEED = 0

@@ -12,7 +12,8 @@ from experiments import ROOT, Experiment
 from nfdist import seeds
 from nfdist.errors import PartitionError
 from nfdist.files import checksum
-from nfdist.partition.sources.locate import Located, locate
+from nfdist.partitioning.sources.formats.source_format import Located
+from nfdist.partitioning.sources.locate import locate
 from nfdist.settings import read_toml
 
 
@@ -31,7 +32,7 @@ def located_source(row: Experiment) -> Located | None:
 def data_digest(row: Experiment, source: Located) -> str:
     """A name for the data: the recipe and the source's content."""
     recipe = {key: value for key, value in read_toml(recipe_path(row)).items() if key != "out"}
-    return digest_of([recipe, row.rows, source.kind, _content_of(source.path)])
+    return digest_of([recipe, row.rows, source.format.name, _content_of(source.path)])
 
 
 def row_digest(row: Experiment, source: Located) -> str:

@@ -16,8 +16,8 @@ from epoch import ROOT, start
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.partition.pipeline import partition
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
 
 SPINS = ("0", "1000", "3000", "10000")
 

@@ -10,12 +10,11 @@ so that phi(q).phi(k) estimates exp(q.k / (temperature sqrt(d))) without bias.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from nfdist.attention import ops
 from nfdist.errors import ConfigError
 
 
@@ -81,73 +80,41 @@ class Kernel:
         """The directions with the scale of queries and keys in them."""
         return self.directions.mul(self.channels**-0.25 / math.sqrt(self.temperature))
 
+    @cached_property
+    def half_square(self) -> float:
+        """What |x|^2 of a query or key is multiplied by for half the square of its scaled self."""
+        return 0.5 / (self.temperature * math.sqrt(self.channels))
+
     def query_features(self, queries: Tensor) -> Tensor:
         """log phi [n, h, m] of queries [n, h, d], up to a constant a query, which cancels in every attention weight.
 
         With epsilon in it the constant is fixed, as published, by the query's largest w.q.
         """
-        self._check("queries", queries)
+        self._check(queries, "queries")
         projected = self._projected(queries)
         if self.epsilon == 0:
             return projected
-        return self.add_epsilon(projected - self._log_norms(queries), projected.amax(2, keepdim=True))
+        logs = ops.key_logs(queries, self.scaled, self.half_square)
+        return self.add_epsilon(logs, projected.amax(2, keepdim=True))
 
     def key_features(self, keys: Tensor) -> KeyFeatures:
         """log phi of keys [n, h, d]."""
-        self._check("keys", keys)
-        logs: Tensor = _KeyLogs.apply(keys, self)
+        self._check(keys, "keys")
+        logs = ops.key_logs(keys, self.scaled, self.half_square)
         if self.epsilon == 0:
             return KeyFeatures(logs, None)
         if len(keys) == 0:
             return KeyFeatures(logs, keys.new_full(keys.shape[1:2], torch.finfo(keys.dtype).min))
         return KeyFeatures(logs, self._projected(keys.detach()).amax((0, 2)))
 
-    def key_logs(self, keys: Tensor, out: Tensor | None = None) -> Tensor:
-        """log phi [n, h, m] of keys [n, h, d], not recorded for differentiation; `key_features` is."""
-        return self._projected(keys, out).sub_(self._log_norms(keys))
-
-    def key_logs_backward(self, keys: Tensor, grad: Tensor) -> Tensor:
-        """The gradient [n, h, d] of keys, given that [n, h, m] of their log phi."""
-        grad = grad.movedim(0, -1)
-        projected = torch.bmm(self.scaled.t().expand(len(grad), -1, -1), grad)
-        projected.addcmul_(grad.sum(1, keepdim=True), keys.movedim(0, -1), value=-2 * self._half_square)
-        return projected.movedim(-1, 0)
-
-    def _projected(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """w.x [n, h, m] of rows [n, h, d], lying in memory as [h, m, n]; `@` would take the nodes one by one."""
-        scaled = self.scaled.expand(rows.shape[1], -1, -1)
-        into = None if out is None else out.movedim(0, -1)
-        return torch.bmm(scaled, rows.permute(1, 2, 0), out=into).movedim(-1, 0)
-
     def add_epsilon(self, logs: Tensor, peak: Tensor) -> Tensor:
         """log(exp(logs - peak) + epsilon); the peak is a constant under differentiation."""
         return torch.logaddexp(logs - peak.detach(), logs.new_tensor(math.log(self.epsilon)))
 
-    def _log_norms(self, inputs: Tensor) -> Tensor:
-        squares = inputs.square().movedim(0, -1).sum(1, keepdim=True).movedim(-1, 0)
-        return squares.mul(self._half_square).add(math.log(self.num_features) / 2)
-
-    @property
-    def _half_square(self) -> float:
-        return 0.5 / (self.temperature * math.sqrt(self.channels))
-
-    def _check(self, name: str, rows: Tensor) -> None:
+    def _check(self, rows: Tensor, name: str) -> None:
         if rows.ndim != 3 or rows.shape[2] != self.channels:
             raise ConfigError(f"{name} must be [nodes, heads, {self.channels}], got {list(rows.shape)}")
 
-
-class _KeyLogs(torch.autograd.Function):
-    """Keeps nothing but the keys for its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, keys: Tensor, kernel: Kernel) -> Tensor:
-        ctx.save_for_backward(keys)
-        ctx.kernel = kernel
-        return kernel.key_logs(keys)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (keys,) = ctx.saved_tensors
-        kernel: Kernel = ctx.kernel
-        return kernel.key_logs_backward(keys, grad), None
+    def _projected(self, rows: Tensor) -> Tensor:
+        """w.x [n, h, m] of rows [n, h, d], lying in memory as [h, m, n]; `@` would take the nodes one by one."""
+        return torch.bmm(self.scaled.expand(rows.shape[1], -1, -1), rows.permute(1, 2, 0)).movedim(-1, 0)

@@ -17,17 +17,17 @@ from nfdist.attempts import Attempts
 from nfdist.collectives import alike, largest, together
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
-from nfdist.evaluate.follow import FollowedRun, follow
-from nfdist.evaluate.job import SPLITS, Evaluator, Wanted
-from nfdist.evaluate.loading import TrainedModel, load_model, share_model
-from nfdist.evaluate.memory import MemoryWatch, parse_bytes
+from nfdist.evaluation.follow import FollowedRun, follow
+from nfdist.evaluation.job import SPLITS, Evaluator, Wanted
+from nfdist.evaluation.loading import TrainedModel, load_model, share_model
+from nfdist.evaluation.memory import MemoryWatch, parse_bytes
 from nfdist.memory import peak_resident_bytes
 from nfdist.rendezvous import Place, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
 from nfdist.store.store import Store
-from nfdist.train.graph import Graph
-from nfdist.train.signals import StopRequest, exit_code
+from nfdist.training.graph import Graph
+from nfdist.training.signals import StopRequest, exit_code
 from nfdist.world import World
 
 

@@ -4,9 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from nfdist.partition.assign import METHODS
-from nfdist.partition.pipeline import partition
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.assign import METHODS
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from nfdist import log
 from nfdist.cli.partition import add_source_arguments, recipe_of
-from nfdist.partition.planning import plan
-from nfdist.partition.sources import counts
+from nfdist.partitioning.planning import plan
+from nfdist.partitioning.sources import counts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from nfdist.errors import ConfigError
-from nfdist.evaluate.delivery import write_table
-from nfdist.evaluate.loading import load_model
-from nfdist.evaluate.newcomers import Newcomers
-from nfdist.evaluate.outputs import answers
-from nfdist.evaluate.predict import Predictor
-from nfdist.evaluate.states import States
+from nfdist.evaluation.delivery import write_table
+from nfdist.evaluation.loading import load_model
+from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.outputs import answers
+from nfdist.evaluation.predict import Predictor
+from nfdist.evaluation.states import States
 from nfdist.model.task import Task
 from nfdist.store.store import Store
 

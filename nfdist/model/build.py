@@ -1,19 +1,21 @@
 """The model that a configuration names: NodeFormer, or one of the baselines it is compared with."""
 
-from nfdist.config import Config
+from operator import attrgetter
+
+from nfdist.config import Config, ModelConfig
 from nfdist.errors import ConfigError
+from nfdist.fields import each_setting
 from nfdist.memory import host_bytes
-from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.baselines.gat import GAT
 from nfdist.model.baselines.gcn import GCN, SGC, DropEdge, JKNet
 from nfdist.model.baselines.idgl import IDGL
 from nfdist.model.baselines.mixhop import MixHop
 from nfdist.model.baselines.mlp import MLP
 from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Model
 
-Model = NodeFormer | Baseline
-
-KINDS: dict[str, type[Baseline]] = {
+MODELS: dict[str, type[Model]] = {
+    "nodeformer": NodeFormer,
     "mlp": MLP,
     "gcn": GCN,
     "sgc": SGC,
@@ -25,19 +27,44 @@ KINDS: dict[str, type[Baseline]] = {
 }
 
 
+def model_class(name: str) -> type[Model]:
+    """The model of a name."""
+    if name not in MODELS:
+        raise ConfigError(f"model.name must be one of {', '.join(MODELS)}, got {name!r}")
+    return MODELS[name]
+
+
+def check_settings(config: Config) -> None:
+    """Refuse what the model cannot do, and settings of another model, which would do nothing."""
+    name, relation, train = config.model.name, config.relation, config.train
+    kind = model_class(name)
+    wrong = {
+        f"relation.order={kind.orders.start}": relation.order if relation.order not in kind.orders else None,
+        "relation.normalize=true": None if relation.normalize or kind.sweeps else "false",
+        "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,
+    }
+    cures = [f"{cure} (is {value})" for cure, value in wrong.items() if value is not None]
+    if cures:
+        raise ConfigError(f"model.name = {name} needs other settings: set {' and '.join(cures)}")
+    for full_name, field in each_setting(ModelConfig, "model."):
+        owner, value = full_name.split(".")[1], attrgetter(full_name)(config)
+        if owner in MODELS and owner != name and value != field.default:
+            raise ConfigError(f"{full_name} = {value} is for {owner}: set it to {field.default} for {name}")
+    kind.check_settings(config.model)
+
+
 def build_model(config: Config, num_features: int, num_outputs: int, seed: int = 0) -> Model:
     """The model of a configuration, its weights drawn from a seed."""
+    kind = model_class(config.model.name)
     _refuse_beyond_memory(config, num_features, num_outputs)
-    if config.model.name == "nodeformer":
-        return NodeFormer(num_features, num_outputs, config.model, config.attention, config.relation, seed=seed)
-    return KINDS[config.model.name](num_features, num_outputs, config.model, seed=seed)
+    return kind.build(config, num_features, num_outputs, seed)
 
 
 def _refuse_beyond_memory(config: Config, num_features: int, num_outputs: int) -> None:
     """Refuse what no allocation would refuse: memory that is promised, and not there when it is used."""
     model = config.model
     layer, summary = model.channels**2, 0
-    if model.name == "nodeformer":
+    if model_class(model.name).sweeps:
         layer *= 4 * model.heads  # queries, keys, values, and the output linear
         summary = model.heads * config.attention.noise_draws * model.random_features * model.channels
     numbers = model.channels * (num_features + num_outputs) + model.layers * (layer + summary)

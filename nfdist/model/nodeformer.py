@@ -5,43 +5,28 @@ layers x ( attention + relational bias, output linear, residual, norm, optional 
 output linear, over the last state or over all of them (jumping knowledge)
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from nfdist import seeds
+from nfdist.attention import ops
+from nfdist.attention.all_reduce import all_reduce_summary
 from nfdist.attention.kernel import Kernel
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.attention.summary import KeySummary, summarize
+from nfdist.config import MOST_ORDER, AttentionConfig, Config, ModelConfig, RelationConfig
+from nfdist.devices import full_precision
 from nfdist.errors import ConfigError
-from nfdist.model.attention import AttentionLayer
-from nfdist.model.halo import Halo
+from nfdist.graph.halo import Halo
+from nfdist.graph.neighbors import BatchNeighbors
+from nfdist.graph.relation import Relation
+from nfdist.model.epilogue import Dropout, Epilogue, add_norm
 from nfdist.model.initialize import initialize
-from nfdist.model.layers import Dropout, Finish, UndrawnLinear, embed, settle
-from nfdist.model.relation import Relation
+from nfdist.model.layer import AttentionLayer, BoundLayer
+from nfdist.model.linear import UndrawnLinear, embed
+from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
 from nfdist.world import World
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Which randomness a forward pass uses. Noise and dropout belong to node ids, never to rows."""
-
-    seed: int
-    step: int
-    node_ids: Tensor
-
-
-@dataclass(frozen=True)
-class Output:
-    """Logits [n, outputs] and, where an edge scale was given, the scaled log likelihood of the edges.
-
-    A baseline may have a loss of its own in its place, and `earlier` logits that are to be trained as the last ones.
-    """
-
-    logits: Tensor
-    edge_log_likelihood: Tensor | None
-    earlier: tuple[Tensor, ...] = ()
 
 
 def evaluation_seed(attention: AttentionConfig, seed: int, step: int) -> int:
@@ -56,6 +41,12 @@ class NodeFormer(nn.Module):
     dropout, and the directions follow the seed alone or with the step, so that a prediction can be repeated.
     """
 
+    orders = range(MOST_ORDER + 1)
+    needs_graph = True
+    crosses_ranks = True
+    has_auxiliary_loss = True
+    sweeps = True
+
     def __init__(
         self,
         num_features: int,
@@ -67,11 +58,10 @@ class NodeFormer(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        check_sizes(num_features, num_outputs)
         self.model = model or ModelConfig()
         self.attention = attention or AttentionConfig()
         self.relation = relation or RelationConfig()
-        if num_features < 1 or num_outputs < 1:
-            raise ConfigError(f"a model needs input features and outputs, got {num_features} and {num_outputs}")
         channels, layers = self.model.channels, self.model.layers
         joined = channels * (layers + 1) if self.model.jumping_knowledge else channels
         self.input = UndrawnLinear(num_features, channels)
@@ -86,50 +76,78 @@ class NodeFormer(nn.Module):
         self._evaluation_kernels: dict[tuple[object, ...], Kernel] = {}
         initialize(self, seed)
 
+    @classmethod
+    def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "NodeFormer":
+        return cls(num_features, num_outputs, config.model, config.attention, config.relation, seed=seed)
+
+    @classmethod
+    def check_settings(cls, model: ModelConfig) -> None:
+        """Any will do."""
+
+    @staticmethod
+    def sizes_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+        return weights["input.weight"].shape[1], len(weights["output.bias"])
+
     def forward(
         self,
         features: Tensor,
         relations: Sequence[Relation],
         draw: Draw,
         *,
-        edge_scale: float = 0.0,
+        auxiliary_scale: float = 0.0,
         world: World | None = None,
         halo: Halo | None = None,
     ) -> Output:
         """Logits of n nodes that attend to each other; `relations` are Â_1 .. Â_order over these nodes.
 
-        With an edge scale, also scale x Σ over layers, edges and heads of log pi / in-degree of the edge's target.
+        With a scale, also the edge loss: scale x Σ over layers, edges and heads of log pi / in-degree of the target.
         In a world of several ranks each has its own n nodes: attention of scope "world" reaches those of all ranks,
         and relations may start from the rows of a halo. Then every rank must call this.
         """
-        self._check(features, relations, draw, edge_scale, halo)
+        self._check(features, relations, draw, auxiliary_scale, halo)
         embedded = self.embed(features)
-        with torch.autocast(embedded.device.type, enabled=False):  # exponents and sums need their digits
-            return self._attend(embedded, relations, draw, edge_scale, world or World(), halo)
+        with full_precision(embedded.device):  # exponents and sums need their digits
+            return self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
 
     def _attend(
         self,
         embedded: Tensor,
         relations: Sequence[Relation],
         draw: Draw,
-        edge_scale: float,
+        scale: float,
         world: World,
         halo: Halo | None,
     ) -> Output:
         # An evaluation is always of the whole graph, whatever training could afford.
         reach = world if self.attention.scope == "world" or not self.training else World()
-        hidden = settle([embedded], self.finish(0, draw))
+        hidden = add_norm([embedded], self.epilogue(0, draw))
         logits = self.logits(hidden, 0)
-        likelihood = hidden.new_zeros(()) if edge_scale != 0 else None
-        for index, layer in enumerate(self.layers, start=1):
+        loss = hidden.new_zeros(()) if scale != 0 else None
+        for index in range(1, self.model.layers + 1):
+            layer = self.layer(index)
             kernel, noise = self._randomness(draw, index, hidden)
-            finish = self.finish(index, draw)
-            neighbors = hidden if halo is None else halo.fetch(hidden, world)
-            hidden, layer_likelihood = layer(hidden, neighbors, kernel, noise, relations, finish, edge_scale, reach)
+            states = hidden if halo is None else halo.extend(hidden, world)
+            queries, keys = layer.project(hidden, kernel)
+            summary = all_reduce_summary(summarize(keys, hidden, kernel, noise), reach)
+            bound = layer.bind(kernel, summary, self.epilogue(index, draw))
+            outputs, log_normalizers = bound.attend(queries)
+            if loss is not None:  # before the rest: it takes the most memory, for a moment
+                graph, copies = relations[0].adjacency, states[len(hidden) :]
+                loss = loss + layer.edge_log_likelihood(
+                    queries, keys, copies, summary, log_normalizers, graph, kernel, scale
+                )
+            hidden = bound.update(hidden, outputs, BatchNeighbors(relations, states))
             logits = self.logits(hidden, index, logits)
-            likelihood = None if likelihood is None else likelihood + layer_likelihood
         assert logits is not None
-        return Output(logits, likelihood)
+        return Output(logits, loss)
+
+    def bind(self, index: int, kernel: Kernel, summary: KeySummary) -> BoundLayer:
+        """The layer, from 1, that makes state `index` in an evaluation."""
+        return self.layer(index).bind(kernel, summary, self.epilogue(index))
+
+    def first_state(self, features: Tensor) -> Tensor:
+        """State 0 of rows of features in an evaluation."""
+        return add_norm([self.embed(features)], self.epilogue(0))
 
     @property
     def num_features(self) -> int:
@@ -145,12 +163,12 @@ class NodeFormer(nn.Module):
         assert isinstance(layer, AttentionLayer)
         return layer
 
-    def edge_scale(self, edge_loss: float, count: int) -> float:
-        """The scale that turns the likelihood into edge_loss x L_e, a mean over layers, heads and `count`.
+    def auxiliary_scale(self, weight: float, count: int) -> float:
+        """The scale that turns the likelihood into weight x L_e, a mean over layers, heads and `count`.
 
         The count is that of edges (as published) or of nodes (as in the paper), over all ranks together.
         """
-        return -edge_loss / (self.model.layers * self.model.heads * max(count, 1))
+        return -weight / (self.model.layers * self.model.heads * max(count, 1))
 
     def embed(self, features: Tensor) -> Tensor:
         """The input linear; rows may be sparse."""
@@ -163,7 +181,7 @@ class NodeFormer(nn.Module):
         block = self.output.weight[:, index * self.model.channels : (index + 1) * self.model.channels]
         return torch.addmm(self.output.bias, hidden, block.t()) if so_far is None else so_far.addmm_(hidden, block.t())
 
-    def finish(self, index: int, draw: Draw | None = None) -> Finish:
+    def epilogue(self, index: int, draw: Draw | None = None) -> Epilogue:
         """What makes state `index` of a linear map; the input's activation is not optional, dropout needs a draw."""
         dropout = None
         if self.training and self.model.dropout > 0:
@@ -172,7 +190,7 @@ class NodeFormer(nn.Module):
             dropout = Dropout(self.model.dropout, key, draw.node_ids)
         norm = self.norms[index] if self.norms else None
         assert norm is None or isinstance(norm, nn.LayerNorm)
-        return Finish(norm, index == 0 or self.model.activation == "elu", dropout)
+        return Epilogue(norm, index == 0 or self.model.activation == "elu", dropout)
 
     def evaluation_kernel(self, seed: int, layer: int, like: Tensor) -> Kernel:
         """The directions and the temperature that a layer (from 1) has in evaluation, on the device of `like`."""
@@ -195,7 +213,7 @@ class NodeFormer(nn.Module):
             return kernel, None
         heads, draws = self.model.heads, self.attention.noise_draws
         key = seeds.derive(draw.seed, "noise", draw.step, layer)
-        return kernel, seeds.gumbel(key, draw.node_ids, heads * draws, like.dtype).unflatten(1, (heads, draws))
+        return kernel, ops.gumbel(key, draw.node_ids, heads * draws, like.dtype).unflatten(1, (heads, draws))
 
     def _kernel(self, seed: int, step: int | str, layer: int, temperature: float, like: Tensor) -> Kernel:
         return Kernel.draw(
@@ -209,34 +227,10 @@ class NodeFormer(nn.Module):
         )
 
     def _check(
-        self, features: Tensor, relations: Sequence[Relation], draw: Draw, edge_scale: float, halo: Halo | None
+        self, features: Tensor, relations: Sequence[Relation], draw: Draw, scale: float, halo: Halo | None
     ) -> None:
         check_features(features, self.num_features, draw)
-        if edge_scale != 0 and not relations:
+        if scale != 0 and not relations:
             raise ConfigError("edge loss needs a graph: set relation.order to at least 1 or the edge loss to 0")
-        if len(relations) != self.relation.order:
-            raise ConfigError(
-                f"relation.order is {self.relation.order}, got {len(relations)} relations: build one for each hop"
-            )
-        for hop, relation in enumerate(relations, start=1):
-            if relation.adjacency.num_nodes != len(features):
-                raise ConfigError(
-                    f"relation {hop} has {relation.adjacency.num_nodes} nodes, features have {len(features)}"
-                )
-            sources = len(features) + (0 if halo is None else halo.num_received)
-            if relation.adjacency.num_sources != sources:
-                raise ConfigError(f"relation {hop} has {relation.adjacency.num_sources} sources, given are {sources}")
-
-
-def check_features(features: Tensor, num_features: int, draw: Draw) -> None:
-    """Refuse features of another width, with NaN or infinite entries, or not as many as there are node ids."""
-    if features.ndim != 2 or features.shape[1] != num_features:
-        raise ConfigError(f"features must be [nodes, {num_features}], got {list(features.shape)}")
-    if draw.node_ids.shape != features.shape[:1]:
-        raise ConfigError(f"node_ids must be [{len(features)}], one for every node, got {list(draw.node_ids.shape)}")
-    values = features.values() if features.layout == torch.sparse_csr else features
-    if not torch.isfinite(values.sum()):
-        dense = features.to_dense() if features.layout == torch.sparse_csr else features
-        broken = (~torch.isfinite(dense)).any(1).nonzero()[:, 0]
-        if len(broken):
-            raise ConfigError(f"features of {len(broken)} nodes are NaN or infinite, first at row {int(broken[0])}")
+        order, sources = self.relation.order, len(features) + (0 if halo is None else halo.num_copied)
+        check_relations(f"relation.order = {order}", relations, order, len(features), sources)

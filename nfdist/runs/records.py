@@ -2,7 +2,7 @@
 
 Each also names its run by an id that was drawn for it, so that none can stand in for that of another run. Runs of
 version 1 had neither, and their id is empty. Which version a file has shows in its content, so that none can pass for
-an older one.
+an older one. In version 3 the configuration has sections inside sections (nfdist.runs.migration reads all).
 """
 
 import json
@@ -15,8 +15,10 @@ from typing import Any
 from nfdist import files, settings
 from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
+from nfdist.runs.migration import parse_config
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+OLDER_VERSIONS = (2,)  # with a checksum
 SEAL = re.compile(r"^# run (\w*), checksum of the lines above: \w+\n\Z", re.MULTILINE)
 
 
@@ -36,7 +38,7 @@ def read_record(path: Path, run_id: str | None, cure: str) -> dict[str, Any] | N
         if not {"format_version", "checksum"} & parsed.keys():
             return parsed
     try:
-        content = files.load_checked(written, FORMAT_VERSION, cure)
+        content = files.load_checked(written, FORMAT_VERSION, cure, *OLDER_VERSIONS)
     except ValueError as error:
         raise CheckpointError(f"{path} {error}") from None
     if run_id is not None and content.pop("run", "") != run_id:
@@ -75,7 +77,7 @@ def read_config(path: Path, run_id: str | None) -> Config:
     if seal and run_id not in (seal[1], "", None):
         raise CheckpointError(f"{path} is that of another run: {cure}")
     try:
-        return settings.parse(text, source=str(path))
+        return parse_config(text, str(path))
     except ConfigError as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from None
 

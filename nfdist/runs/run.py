@@ -21,7 +21,7 @@ from nfdist.errors import CheckpointError
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.metrics_file import MetricsFile
 from nfdist.runs.ownership import LOCK_SUFFIX
-from nfdist.runs.ranking import improves, rank
+from nfdist.runs.ranking import better, rank
 from nfdist.runs.records import parse_object, read, read_config, read_record, write_config, write_record
 
 UNCHECKED_KEYS = {"format_version", "nfdist", "owner"}  # of run.json in format version 1
@@ -156,7 +156,7 @@ class Run:
         if known is None or marked is None:
             return known or marked
         first, second = sorted((marked, known), key=lambda best: int(best["step"]))
-        return second if first["step"] < second["step"] and improves(second, first) else first
+        return second if first["step"] < second["step"] and better(second, first) else first
 
     def best_checkpoint(self) -> Checkpoint | None:
         """The best checkpoint of the seed whose best has the highest "valid" score, of equal ones the first trained."""

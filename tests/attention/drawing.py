@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nfdist import seeds
+from nfdist.attention import ops
 from nfdist.attention.kernel import Kernel
 
 
@@ -41,7 +42,7 @@ def draw(
     queries, keys, values = (
         (rows * by).to(dtype).requires_grad_() for rows, by in ((queries, scale), (keys, scale), (values, 1.0))
     )
-    noise = seeds.gumbel(seed + 1, torch.arange(nodes), heads * draws, dtype).view(nodes, heads, draws)
+    noise = ops.gumbel(seed + 1, torch.arange(nodes), heads * draws, dtype).view(nodes, heads, draws)
     kernel = Kernel.draw(
         features, channels, temperature, seeds.generator(seed, "directions"), epsilon=epsilon, dtype=dtype
     )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nfdist import seeds
+from nfdist.attention import ops
 from nfdist.attention.dense import dense_log_weights, exact_log_weights
 from nfdist.attention.kernel import Kernel
 from nfdist.errors import ConfigError
@@ -46,7 +47,7 @@ def test_the_noisy_argmax_follows_the_softmax_at_every_temperature(temperature: 
     generator = seeds.generator(3, "law d")
     queries, keys = (torch.randn(6, 1, 4, generator=generator, dtype=torch.float64) * 2 for _ in range(2))
     draws = 20_000
-    noise = seeds.gumbel(9, torch.arange(6), draws, torch.float64).view(6, 1, draws)
+    noise = ops.gumbel(9, torch.arange(6), draws, torch.float64).view(6, 1, draws)
     winners = exact_log_weights(queries, keys, temperature, noise)[0].argmax(2)
     wanted = (torch.einsum("uhd,vhd->uv", queries, keys) / 2).softmax(1)
     found = torch.stack([(winners == key).double().mean(0) for key in range(6)], 1)
@@ -56,7 +57,7 @@ def test_the_noisy_argmax_follows_the_softmax_at_every_temperature(temperature: 
 def test_the_largest_weight_tends_to_one_as_the_temperature_falls() -> None:
     generator = seeds.generator(4, "law d")
     queries, keys = (torch.randn(8, 1, 4, generator=generator, dtype=torch.float64) for _ in range(2))
-    noise = seeds.gumbel(5, torch.arange(8), 500, torch.float64).view(8, 1, 500)
+    noise = ops.gumbel(5, torch.arange(8), 500, torch.float64).view(8, 1, 500)
     largest = [
         float(exact_log_weights(queries, keys, temperature, noise).exp().amax(3).mean())
         for temperature in (1.0, 0.3, 0.1, 0.03, 0.01)
@@ -67,7 +68,7 @@ def test_the_largest_weight_tends_to_one_as_the_temperature_falls() -> None:
 
 def test_kernelized_weights_approach_the_exact_ones_as_features_grow() -> None:
     queries, keys = unit_rows(10, 8, 6), unit_rows(10, 8, 7)
-    noise = seeds.gumbel(6, torch.arange(10), 20, torch.float64).view(10, 1, 20)
+    noise = ops.gumbel(6, torch.arange(10), 20, torch.float64).view(10, 1, 20)
     exact = exact_log_weights(queries, keys, 0.5, noise).exp()
 
     def distance(num_features: int) -> float:

@@ -10,7 +10,7 @@ import pytest
 from nfdist import settings
 from nfdist.cli.main import main
 from nfdist.world import World
-from tests.train.building import build_partition, config_of, run_training
+from tests.training.building import build_partition, config_of, run_training
 
 
 def train_run(folder: Path, *overrides: str) -> Path:

@@ -12,7 +12,7 @@ from nfdist.cli.main import main
 from nfdist.model.baselines.gcn import JKNet
 from nfdist.runs.run import Run
 from tests.cli.runs import mistake, outcome
-from tests.train.building import build_partition, config_of
+from tests.training.building import build_partition, config_of
 
 NEEDED = ("model.name=jknet", "relation.order=1", "relation.scope=rank", "train.edge_loss=0")
 

@@ -17,8 +17,8 @@ from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from tests.cli.runs import copied, mistake, outcome, train_run
 from tests.runs.building import flip
-from tests.train.building import build_partition
-from tests.train.launching import finish, started, torchrun
+from tests.training.building import build_partition
+from tests.training.launching import finish, started, torchrun
 
 KEYS = {"metric", "train", "valid", "test", "seconds", "peak_memory_bytes", "peak_private_bytes", "world_size", "parts"}
 WRITTEN = ("predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet", "states")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nfdist.cli.main import main
-from nfdist.evaluate.newcomers import Newcomers
+from nfdist.evaluation.newcomers import Newcomers
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from tests.cli.runs import copied, mistake, outcome, train_run

@@ -7,7 +7,7 @@ import pytest
 
 from nfdist import settings
 from nfdist.cli.main import main
-from tests.train.building import build_partition, config_of
+from tests.training.building import build_partition, config_of
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_the_result_is_the_last_line_and_the_run_is_named_after_its_configuratio
     output = capsys.readouterr().out.splitlines()
     result = json.loads(output[-1])
     written = json.loads((tmp_path / "runs" / "small" / "result.json").read_text())
-    assert (written.pop("format_version"), len(written.pop("checksum")), len(written.pop("run"))) == (2, 32, 16)
+    assert (written.pop("format_version"), len(written.pop("checksum")), len(written.pop("run"))) == (3, 32, 16)
     assert result == written
     assert output[-2].startswith("runs/small: trained in")
     assert f"test {result['best']['test']:.4f}" in output[-2]

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_origin
 
 COMMANDS = ("train", "evaluate", "predict", "partition", "inspect", "plan")
 LOADED_LATE = ("pyarrow.parquet", "pyarrow.csv", "scipy.sparse.csgraph", "torch._dynamo")
@@ -50,23 +50,29 @@ def _answer(replies: Any, reply: dict[str, Any]) -> None:
 
 def _settings() -> dict[str, str]:
     """Every setting of nfdist.config by its full name, with its type."""
-    config = importlib.import_module("nfdist.config").Config()
-    return {
-        f"{section.name}.{field.name}": _type(field)
-        for section in dataclasses.fields(config)
-        for field in dataclasses.fields(getattr(config, section.name))
-    }
+    return _types(importlib.import_module("nfdist.config").Config, "")
+
+
+def _types(section: type, prefix: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(section):
+        name = prefix + field.name
+        nested = dataclasses.is_dataclass(field.type)
+        found |= _types(field.type, f"{name}.") if nested else {name: _type(field)}
+    return found
 
 
 def _recipe_keys() -> dict[str, str]:
     """Every key of a recipe, with its type."""
-    recipe = importlib.import_module("nfdist.partition.recipe").Recipe
-    options = importlib.import_module("nfdist.partition.sources").SourceOptions
+    recipe = importlib.import_module("nfdist.partitioning.recipe").Recipe
+    options = importlib.import_module("nfdist.partitioning.sources").SourceOptions
     keys = {field.name: _type(field) for kind in (recipe, options) for field in dataclasses.fields(kind)}
     return {name: kind for name, kind in keys.items() if name != "options"}
 
 
 def _type(field: Any) -> str:
+    if get_origin(field.type) is Literal:
+        return "str"
     return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 

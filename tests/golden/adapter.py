@@ -13,16 +13,16 @@ import torch
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.evaluate.graph import open_evaluation_graph
-from nfdist.evaluate.loading import load_model, share_model
-from nfdist.evaluate.newcomers import Newcomers
-from nfdist.evaluate.predict import Predictor
-from nfdist.evaluate.states import States
+from nfdist.evaluation.graph import open_evaluation_graph
+from nfdist.evaluation.loading import load_model, share_model
+from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.predict import Predictor
+from nfdist.evaluation.states import States
 from nfdist.rendezvous import Place
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
-from nfdist.train.graph import Graph
-from nfdist.train.job import train
+from nfdist.training.graph import Graph
+from nfdist.training.job import train
 from nfdist.world import World
 
 Rows = list[list[float]]

@@ -5,8 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfdist import seeds
+from nfdist.attention import ops
 from nfdist.attention.dense import dense_attend, dense_log_weights
-from nfdist.model.nodeformer import Draw, NodeFormer
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 
 
@@ -54,6 +56,6 @@ def finish(model: NodeFormer, rows: Tensor, index: int, draw: Draw, elu: bool) -
     rows = F.elu(rows) if elu else rows
     if model.training and model.model.dropout > 0:
         key = seeds.derive(draw.seed, "dropout", draw.step, index)
-        keep, scale = seeds.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
+        keep, scale = ops.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
         rows = rows * keep * scale
     return rows

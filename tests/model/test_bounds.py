@@ -9,8 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import build_relations
+from nfdist.graph.relation import build_relations
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 
 NODES, EDGES, DRAWS, RANDOM_FEATURES, CHANNELS = 4000, 40_000, 8, 16, 16
@@ -41,8 +42,8 @@ def step(temperature: float) -> list[torch.Tensor]:
         RelationConfig(order=1),
     )
     features = torch.randn(NODES, 10, generator=generator)
-    output = model(features, relations, Draw(1, 2, torch.arange(NODES)), edge_scale=-1e-4)
-    (output.logits.square().mean() + output.edge_log_likelihood).backward()
+    output = model(features, relations, Draw(1, 2, torch.arange(NODES)), auxiliary_scale=-1e-4)
+    (output.logits.square().mean() + output.auxiliary_loss).backward()
     return [output.logits, *(parameter.grad for parameter in model.parameters())]
 
 
@@ -50,8 +51,8 @@ def step(temperature: float) -> list[torch.Tensor]:
 def test_neither_pass_holds_nodes_by_draws_by_features_or_edges_by_features(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": 20_000})
-    monkeypatch.setattr("nfdist.attention.chunks.Scratch._of_thread", threading.local())  # no buffers of other tests
+    monkeypatch.setattr("nfdist.attention.ops.chunks._CHUNK_ELEMENTS", {"cpu": 20_000})
+    monkeypatch.setattr("nfdist.attention.ops.chunks.Scratch._of_thread", threading.local())  # none of others
     with LargestTensor() as largest:
         step(temperature)
     assert largest.elements >= NODES * RANDOM_FEATURES  # the watch works: features of all nodes are allowed

@@ -1,8 +1,9 @@
 import pytest
 
 from nfdist import settings
+from nfdist.config import Config, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
-from nfdist.model.build import build_model
+from nfdist.model.build import build_model, check_settings
 
 
 @pytest.mark.parametrize(
@@ -17,3 +18,49 @@ def test_a_model_beyond_the_memory_of_the_host_is_refused(overrides: list[str], 
     usual = ["relation.order=1", "train.edge_loss=0"]
     with pytest.raises(ConfigError, match=r"needs about [\d,]+ GiB, this host has \d+: make \[model\] smaller"):
         build_model(settings.parse({}, [*usual, *overrides]), 10, outputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "edge_loss", "normalize", "message"),
+    [
+        (
+            "gcn",
+            2,
+            0.1,
+            True,
+            "model.name = gcn needs other settings: set relation.order=1 (is 2) and train.edge_loss=0",
+        ),
+        ("gat", 0, 0.0, True, "model.name = gat needs other settings: set relation.order=1 (is 0)"),
+        ("mlp", 2, 0.0, True, "model.name = mlp needs other settings: set relation.order=0 (is 2)"),
+        ("mlp", 1, 0.5, True, "model.name = mlp needs other settings: set train.edge_loss=0 (is 0.5)"),
+        ("sgc", 1, 0.0, False, "model.name = sgc needs other settings: set relation.normalize=true (is false)"),
+        ("idgl", 2, 0.5, True, "model.name = idgl needs other settings: set relation.order=1 (is 2)"),
+    ],
+)
+def test_a_baseline_says_which_settings_it_needs(
+    name: str, order: int, edge_loss: float, normalize: bool, message: str
+) -> None:
+    sections = {
+        "model": ModelConfig(name=name),
+        "relation": RelationConfig(order=order, normalize=normalize),
+        "train": TrainConfig(edge_loss=edge_loss),
+    }
+    with pytest.raises(ConfigError) as refused:
+        check_settings(Config(**sections))
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.name=gin"], "model.name must be one of nodeformer, mlp, gcn, "),
+        (["model.name=idgl", "model.layers=3"], "model.layers must be 2 for idgl, got 3"),
+        (["model.name=gcn", "model.idgl.anchors=5"], "model.idgl.anchors = 5 is for idgl: set it to 0 for gcn"),
+        (["model.dropedge.edge_dropout=0.5"], "model.dropedge.edge_dropout = 0.5 is for dropedge: set it to 0.0 for"),
+        (["model.name=dropedge"], "model.dropedge.edge_dropout must be above 0 for dropedge, got 0.0: or use gcn"),
+    ],
+)
+def test_settings_that_a_model_cannot_have_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_settings(settings.parse({}, ["relation.order=1", "train.edge_loss=0", *overrides]))
+    assert str(refused.value).startswith(message)

@@ -8,8 +8,9 @@ import torch
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import build_relations
+from nfdist.graph.relation import build_relations
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.comparing import assert_same, difference
 from tests.model.reference import dense_forward
@@ -70,14 +71,14 @@ def relations_of(net: NodeFormer) -> list:
 def test_the_model_equals_its_dense_definition(
     options: str, training: bool, chunk_elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nfdist.attention.chunks._CHUNK_ELEMENTS", {"cpu": chunk_elements})
+    monkeypatch.setattr("nfdist.attention.ops.chunks._CHUNK_ELEMENTS", {"cpu": chunk_elements})
     net = build(options).train(training)
     features, draw = inputs()
     scale = 0.5 if net.relation.order else 0.0
-    output = net(features, relations_of(net), draw, edge_scale=scale)
+    output = net(features, relations_of(net), draw, auxiliary_scale=scale)
     logits, likelihood = dense_forward(net, features, GRAPH, draw)
-    if output.edge_log_likelihood is not None:
-        assert_same(output.edge_log_likelihood, scale * likelihood, used(net, likelihood), 1e-9)
+    if output.auxiliary_loss is not None:
+        assert_same(output.auxiliary_loss, scale * likelihood, used(net, likelihood), 1e-9)
     assert_same(output.logits, logits, used(net, logits), 1e-9)
 
 
@@ -148,7 +149,7 @@ def test_weights_are_a_function_of_the_seed_and_the_global_state_is_untouched() 
     one, again, other = (NodeFormer(FEATURES, OUTPUTS, MODEL, seed=seed) for seed in (1, 1, 2))
     features, draw = inputs()
     net = build("dropout")
-    net(features, relations_of(net), draw, edge_scale=1.0).logits.sum().backward()
+    net(features, relations_of(net), draw, auxiliary_scale=1.0).logits.sum().backward()
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), again.parameters(), strict=True))
     assert not torch.equal(one.input.weight, other.input.weight)
@@ -160,7 +161,7 @@ def test_bad_input_is_named() -> None:
     relations = relations_of(net)
     with pytest.raises(ConfigError, match=r"features must be \[nodes, 9\], got \[43, 8\]"):
         net(features[:, :8], relations, draw)
-    with pytest.raises(ConfigError, match=r"relation\.order is 2, got 1 relations"):
+    with pytest.raises(ConfigError, match=r"relation\.order = 2 needs 2 relations, one for each hop, got 1"):
         net(features, relations[:1], draw)
     with pytest.raises(ConfigError, match=r"node_ids must be \[43\]"):
         net(features, relations, replace(draw, node_ids=draw.node_ids[1:]))
@@ -168,10 +169,10 @@ def test_bad_input_is_named() -> None:
     broken[[7, 30], 2] = torch.tensor([float("nan"), float("inf")], dtype=torch.float64)
     with pytest.raises(ConfigError, match="features of 2 nodes are NaN or infinite, first at row 7"):
         net(broken, relations, draw)
-    with pytest.raises(ConfigError, match="relation 1 has 43 nodes, features have 42"):
+    with pytest.raises(ConfigError, match="relation 1 has 43 nodes and 43 sources, given are 42 and 42"):
         net(features[1:], relations, replace(draw, node_ids=draw.node_ids[1:]))
     no_graph = build("no graph")
     with pytest.raises(ConfigError, match="edge loss needs a graph"):
-        no_graph(features, [], draw, edge_scale=1.0)
+        no_graph(features, [], draw, auxiliary_scale=1.0)
     with pytest.raises(ConfigError, match="needs input features and outputs, got 0 and 5"):
         NodeFormer(0, 5)

@@ -15,9 +15,9 @@ from nfdist import seeds
 from nfdist.attention.kernel import Kernel
 from nfdist.collectives import total
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
-from nfdist.model.halo import build_shared_relations
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import Relation
+from nfdist.graph.relation import Relation, build_world_relations
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.world import World
@@ -84,11 +84,11 @@ def loss_of(
 ) -> Tensor:
     """A rank's share of the loss: sums over its nodes and edges, divided by the counts of all."""
     features, classes, labeled, node_ids = nodes()
-    scale = net.edge_scale(0.7, edges) if relations else 0.0
-    output = net(features[own], relations, Draw(5, step, node_ids[own]), edge_scale=scale, **world)
+    scale = net.auxiliary_scale(0.7, edges) if relations else 0.0
+    output = net(features[own], relations, Draw(5, step, node_ids[own]), auxiliary_scale=scale, **world)
     chosen = labeled[own]
     loss = TASK.loss(output.logits[chosen], classes[own][chosen]).total / labels
-    return loss if output.edge_log_likelihood is None else loss + output.edge_log_likelihood
+    return loss if output.auxiliary_loss is None else loss + output.auxiliary_loss
 
 
 def slices(sizes: tuple[int, ...]) -> list[slice]:
@@ -114,7 +114,7 @@ def shared(world: World, case: tuple, sizes: tuple[int, ...]) -> list[float]:
     halo = None
     if relation == "world" and order:
         mine = [pattern_of(matrix[own]) for matrix in matrices]
-        relations, halo = build_shared_relations(world, sizes, mine, True, torch.float64)
+        relations, halo = build_world_relations(world, sizes, mine, True, torch.float64)
     else:
         relations = relations_of([matrix[own, own] for matrix in matrices])
     edges = int(matrices[0].sum()) if order else 0
@@ -176,7 +176,7 @@ def dense_loss(net: NodeFormer, step: int, case: tuple, sizes: tuple[int, ...]) 
         hidden = finish(net, layer.output(out.flatten(1)) + hidden, index, draw, False)
     loss = TASK.loss(net.output(hidden)[labeled], classes[labeled]).mean
     if order:
-        loss = loss + net.edge_scale(0.7, int(matrices[0].sum())) * likelihood
+        loss = loss + net.auxiliary_scale(0.7, int(matrices[0].sum())) * likelihood
     return loss
 
 

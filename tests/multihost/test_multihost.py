@@ -13,8 +13,8 @@ import pytest
 from nfdist import settings
 from nfdist.runs.run import Run
 from tests.multihost.hosts import Host, NoHostsError, connected_hosts
-from tests.train.building import build_partition, run_training
-from tests.train.launching import Job, started, steps_made, torchrun, training_of, write_config
+from tests.training.building import build_partition, run_training
+from tests.training.launching import Job, started, steps_made, torchrun, training_of, write_config
 from tests.worlds import run_world
 
 EPOCHS = 20  # of the reference; what is compared with its beginning makes fewer

@@ -6,7 +6,7 @@ import pytest
 from experiments import GROUPS, NAMES, QUICK_OVERRIDES, ROOT, Experiment, chosen_rows, experiments
 
 from nfdist import settings
-from nfdist.partition.recipe import Recipe
+from nfdist.partitioning.recipe import Recipe
 
 ROWS = experiments()
 

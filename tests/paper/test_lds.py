@@ -17,7 +17,7 @@ from nfdist.errors import ConfigError
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.graph import TEST, TRAIN, VALID
-from tests.train.building import build_partition
+from tests.training.building import build_partition
 
 NODES, FEATURES, CLASSES, STEPS = 12, 5, 3, 4
 SETTINGS = Settings(channels=4, steps=STEPS, samples=2, epochs=6, patience=2)

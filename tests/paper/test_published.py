@@ -12,11 +12,12 @@ from transcription import FreshDraws, OwnDraws, Transcription
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import Relation, build_relations
+from nfdist.graph.relation import Relation, build_relations
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
-from tests.train.building import build_partition, config_of
+from tests.training.building import build_partition, config_of
 
 NODES, FEATURES, CLASSES, EDGE_LOSS = 40, 6, 3, 0.7
 NODE_IDS = torch.arange(NODES) + 100
@@ -57,11 +58,11 @@ def test_loss_and_gradients_are_nodeformers(case: str, kind: str) -> None:
     features, labels = drawn(NODES, FEATURES, seed=0), torch.arange(NODES) % (CLASSES + 1) - 1
     draw = Draw(5, 9, NODE_IDS)
     edge_loss = EDGE_LOSS if relations else 0.0
-    scale = net.edge_scale(edge_loss, relations[0].adjacency.num_edges) if relations else 0.0
-    output = net(features, relations, draw, edge_scale=scale)
+    scale = net.auxiliary_scale(edge_loss, relations[0].adjacency.num_edges) if relations else 0.0
+    output = net(features, relations, draw, auxiliary_scale=scale)
     loss = Task("single", CLASSES).loss(output.logits, labels).mean
-    if output.edge_log_likelihood is not None:
-        loss = loss + output.edge_log_likelihood
+    if output.auxiliary_loss is not None:
+        loss = loss + output.auxiliary_loss
     transcribed = Transcription(net, *relations).loss(features, labels, edge_loss, draw)
     assert_close(loss, transcribed)
     parameters = list(net.parameters())

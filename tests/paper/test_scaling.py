@@ -9,7 +9,7 @@ from scaling import OVERRIDES, Point, configured, excess, foretold, measure
 
 from nfdist.errors import ConfigError
 from nfdist.model.build import build_model
-from tests.train.building import build_partition
+from tests.training.building import build_partition
 
 GIB = 2**30
 OPTIONS = argparse.Namespace(memory="4GiB", seconds=60.0)
@@ -42,7 +42,7 @@ def test_the_methods_are_what_they_are_called(graph: Path) -> None:
         "IDGL": "idgl",
         "IDGL-Anch": "idgl",
     }
-    assert (models["IDGL"].anchors, models["IDGL-Anch"].anchors) == (0, 500)
+    assert (models["IDGL"].idgl.anchors, models["IDGL-Anch"].idgl.anchors) == (0, 500)
 
 
 def test_points_are_foretold_by_the_square_of_the_nodes() -> None:

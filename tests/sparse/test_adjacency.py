@@ -9,6 +9,7 @@ from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.sparse.adjacency import Adjacency, index_type
 from nfdist.sparse.knn import knn_graph
+from nfdist.sparse.spmm import sddmm, spmm, spmm_t
 
 Build = Callable[[], tuple[Adjacency, torch.Tensor]]
 
@@ -86,7 +87,7 @@ def test_a_rectangle_has_no_powers() -> None:
 @pytest.mark.parametrize("build", [random_graph, rectangle])
 def test_transposing_turns_every_edge_around_and_remembers_where_it_was(build: Build) -> None:
     graph, matrix = build()
-    turned, positions = graph.turned
+    turned, positions = graph.transposed
     assert torch.equal(matrix_of(turned), matrix.t())
     assert torch.equal(graph.targets[positions], turned.sources)
     assert torch.equal(graph.sources[positions], turned.targets)
@@ -104,14 +105,14 @@ def test_weighted_sums_over_in_edges_equal_the_dense_product(dtype: torch.dtype,
     rows = torch.randn(25, 6, generator=seeds.generator(1, "rows"), dtype=dtype)
     weights = torch.rand(graph.num_edges, generator=seeds.generator(2, "weights"), dtype=dtype)
     dense = torch.zeros(matrix.shape, dtype=dtype).index_put((graph.targets.long(), graph.sources.long()), weights)
-    assert torch.allclose(graph.sum_in(rows, weights), dense @ rows, atol=1e-6)
+    assert torch.allclose(spmm(graph, rows, weights), dense @ rows, atol=1e-6)
 
 
 def test_a_graph_without_edges_and_a_graph_without_nodes() -> None:
     nothing = torch.zeros(0, dtype=torch.long)
     graph = Adjacency.from_edges(nothing, nothing, 3)
     assert graph.num_edges == 0
-    assert torch.equal(graph.sum_in(torch.ones(3, 2), torch.zeros(0)), torch.zeros(3, 2))
+    assert torch.equal(spmm(graph, torch.ones(3, 2), torch.zeros(0)), torch.zeros(3, 2))
     assert graph.power(2).num_edges == 3
     assert Adjacency.from_edges(nothing, nothing, 0).num_nodes == 0
 
@@ -162,21 +163,21 @@ def test_sums_over_out_edges_and_products_of_ends_are_those_of_the_matrix() -> N
     matrix, weights = torch.zeros(3, 5, dtype=torch.float64), torch.tensor([2.0, -3.0, 0.5], dtype=torch.float64)
     matrix[graph.targets, graph.sources] = weights
     left, right = torch.arange(6.0, dtype=torch.float64).view(3, 2), torch.arange(10.0, dtype=torch.float64).view(5, 2)
-    assert torch.equal(graph.sum_out(left, weights), matrix.t() @ left)
-    assert torch.equal(graph.products(left, right), (left @ right.t())[graph.targets, graph.sources])
+    assert torch.equal(spmm_t(graph, left, weights), matrix.t() @ left)
+    assert torch.equal(sddmm(graph, left, right), (left @ right.t())[graph.targets, graph.sources])
 
 
 def test_what_was_turned_moves_with_the_graph_to_another_device() -> None:
     graph = Adjacency(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))
-    graph.turned  # noqa: B018
-    turned, positions = graph.to("meta").turned
+    graph.transposed  # noqa: B018
+    turned, positions = graph.to("meta").transposed
     assert {turned.indptr.device.type, turned.sources.device.type, positions.device.type} == {"meta"}
 
 
 @pytest.mark.parametrize("build", [random_graph, rectangle])
 def test_copies_are_blocks_along_the_diagonal(build: Build) -> None:
     graph, matrix = build()
-    copies, dense = graph.copies(3), torch.block_diag(matrix, matrix, matrix)
+    copies, dense = graph.block_diagonal(3), torch.block_diag(matrix, matrix, matrix)
     assert torch.equal(matrix_of(copies), dense)
     assert copies.sources.dtype == copies.indptr.dtype == torch.int32
     draw = seeds.generator(1, "rows")
@@ -184,20 +185,20 @@ def test_copies_are_blocks_along_the_diagonal(build: Build) -> None:
     at_targets, at_sources = (torch.rand(size, 4, generator=draw, dtype=torch.float64) for size in dense.shape)
     weighted = torch.zeros_like(dense)
     weighted[copies.targets.long(), copies.sources.long()] = weights
-    torch.testing.assert_close(copies.sum_in(at_sources, weights), weighted @ at_sources)
-    torch.testing.assert_close(copies.sum_out(at_targets, weights), weighted.t() @ at_targets)
+    torch.testing.assert_close(spmm(copies, at_sources, weights), weighted @ at_sources)
+    torch.testing.assert_close(spmm_t(copies, at_targets, weights), weighted.t() @ at_targets)
     products = (at_targets @ at_sources.t())[copies.targets.long(), copies.sources.long()]
-    torch.testing.assert_close(copies.products(at_targets, at_sources), products)
+    torch.testing.assert_close(sddmm(copies, at_targets, at_sources), products)
 
 
 def test_copies_are_made_once_and_one_is_the_graph_itself() -> None:
     graph, _ = random_graph()
-    assert graph.copies(2) is graph.copies(2)
-    assert graph.copies(1) is graph
+    assert graph.block_diagonal(2) is graph.block_diagonal(2)
+    assert graph.block_diagonal(1) is graph
 
 
 def test_copies_of_a_graph_without_edges_have_none() -> None:
-    copies = Adjacency(torch.zeros(4, dtype=torch.int32), torch.zeros(0, dtype=torch.int32)).copies(2)
+    copies = Adjacency(torch.zeros(4, dtype=torch.int32), torch.zeros(0, dtype=torch.int32)).block_diagonal(2)
     assert (copies.num_nodes, copies.num_sources, copies.num_edges) == (6, 6, 0)
 
 

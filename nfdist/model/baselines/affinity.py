@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nfdist.model.layers import sparse_product
+from nfdist.model.linear import sparse_product
 from nfdist.sparse.csr import sparse_csr
 
 UNEVEN, DISCONNECTED, CROWDED = 0.5, 0.01, 0.3  # the weights of the terms of `roughness`
-_LEAST = 1e-12  # of lengths and sums: a row of zeros is like nobody, not even itself, and hears nothing
+_LEAST = 1e-12  # of lengths and sums: a row of zeros is like nobody, not even itself, and gets nothing
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Affinity:
         return Affinity(F.threshold(similarity, threshold, 0.0), anchored)
 
     def spread(self, rows: Tensor) -> Tensor:
-        """What every node hears of rows [n, c]: a weighted mean over all nodes."""
+        """What every node gets of rows [n, c]: a weighted mean over all nodes."""
         return _means(self.weights, _means(self.weights.t(), rows) if self.anchored else rows)
 
     def graph(self) -> Tensor:
         """The symmetric graph among all nodes [n, n], or R^T Δ^-1 R among the anchors [s, s]."""
         return (self.weights / _sums(self.weights)).t() @ self.weights if self.anchored else self.weights
 
-    def settled(self, before: "Affinity", first: "Affinity", tolerance: float) -> bool:
+    def converged(self, before: "Affinity", first: "Affinity", tolerance: float) -> bool:
         """Whether the weights have changed by less than a share of the first ones, in squares."""
         with torch.no_grad():
             change = (self.weights - before.weights).square_().sum()

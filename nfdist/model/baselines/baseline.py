@@ -1,21 +1,25 @@
 """What the baselines share: they are called, trained, scored and stored as NodeFormer is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nfdist import seeds
-from nfdist.config import ModelConfig
-from nfdist.errors import ConfigError
-from nfdist.model.halo import Halo
+from nfdist.attention import ops
+from nfdist.config import Config, ModelConfig
+from nfdist.devices import full_precision
+from nfdist.graph.halo import Halo
+from nfdist.graph.relation import Relation
 from nfdist.model.initialize import initialize
-from nfdist.model.layers import embed
-from nfdist.model.nodeformer import Draw, Output, check_features
-from nfdist.model.relation import Relation
+from nfdist.model.linear import embed
+from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
 from nfdist.world import World
+
+Self = TypeVar("Self", bound="Baseline")
 
 
 class Baseline(nn.Module, ABC):
@@ -24,24 +28,39 @@ class Baseline(nn.Module, ABC):
     Dropout follows the `Draw` in training mode, and there is none in evaluation mode.
     """
 
+    orders = range(1, 2)
     needs_graph = True
-    uses_dgl = True
+    crosses_ranks = False
+    has_auxiliary_loss = False
+    sweeps = False
     input: nn.Linear
     norms: nn.ModuleList
     sizes: Tensor
 
     def __init__(self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
-        if num_features < 1 or num_outputs < 1:
-            raise ConfigError(f"a model needs input features and outputs, got {num_features} and {num_outputs}")
+        check_sizes(num_features, num_outputs)
         self.model = model
         # Among the weights, so that a checkpoint alone says what to build.
         self.register_buffer("sizes", torch.tensor([num_features, num_outputs]))
-        self.build(num_features, num_outputs)
+        self.make_layers(num_features, num_outputs)
         initialize(self, seed)
 
+    @classmethod
+    def build(cls: type[Self], config: Config, num_features: int, num_outputs: int, seed: int) -> Self:
+        return cls(num_features, num_outputs, config.model, seed=seed)
+
+    @classmethod
+    def check_settings(cls, model: ModelConfig) -> None:
+        """Most can have any."""
+
+    @staticmethod
+    def sizes_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+        num_features, num_outputs = weights["sizes"].tolist()
+        return num_features, num_outputs
+
     @abstractmethod
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         """Make the layers; their weights are drawn afterwards."""
 
     @abstractmethod
@@ -62,54 +81,55 @@ class Baseline(nn.Module, ABC):
         relations: Sequence[Relation],
         draw: Draw,
         *,
-        edge_scale: float = 0.0,
+        auxiliary_scale: float = 0.0,
         world: World | None = None,
         halo: Halo | None = None,
     ) -> Output:
-        """Logits of n nodes that hear each other along the edges of Â_1; each rank has a graph of its own."""
+        """Logits of n nodes that get messages along the edges of Â_1; each rank has a graph of its own."""
         assert halo is None or not self.needs_graph
         self.check(features, relations, draw)
         embedded = embed(self.input, features)
-        with torch.autocast(embedded.device.type, enabled=False):
-            return self.answer(features, embedded, relations, draw, edge_scale / (world or World()).size)
+        with full_precision(embedded.device):
+            return self.answer(features, embedded, relations, draw, auxiliary_scale / (world or World()).size)
 
     def answer(
         self, features: Tensor, embedded: Tensor, relations: Sequence[Relation], draw: Draw, scale: float
     ) -> Output:
-        """The logits, and a loss of the model's own times `scale`, this rank's share, where it has one."""
+        """The logits, and a loss of the model's own times `scale`, this rank's part, where it has one."""
         return Output(self.logits(embedded, relations, draw), None)
 
-    def edge_scale(self, edge_loss: float, count: int) -> float:
-        """What `forward` is to scale its own loss by; most baselines have none."""
-        return 0.0
+    def auxiliary_scale(self, weight: float, count: int) -> float:
+        """Most baselines have no loss of their own, and those of others are means already."""
+        return weight if self.has_auxiliary_loss else 0.0
 
     def make_norms(self, widths: Sequence[int]) -> nn.ModuleList:
-        """A norm for every hidden state that `finish` makes, or none for any."""
+        """A norm for every hidden state that `activate` makes, or none for any."""
         return nn.ModuleList(nn.LayerNorm(width) for width in widths if self.model.norm == "layer")
 
-    def finish(self, rows: Tensor, index: int, draw: Draw) -> Tensor:
+    def activate(self, rows: Tensor, index: int, draw: Draw) -> Tensor:
         """Hidden state `index` (from 0) of what its layer made: dropout(activation(norm(rows)))."""
         rows = self.norms[index](rows) if len(self.norms) else rows
         rows = F.elu(rows) if self.model.activation == "elu" else F.relu(rows)
         if not self.training or self.model.dropout == 0:
             return rows
         key = seeds.derive(draw.seed, "dropout", draw.step, index)
-        keep, factor = seeds.keep_mask(key, draw.node_ids, rows.shape[1], self.model.dropout)
+        keep, factor = ops.keep_mask(key, draw.node_ids, rows.shape[1], self.model.dropout)
         return rows * keep * factor
 
     def check(self, features: Tensor, relations: Sequence[Relation], draw: Draw) -> None:
         """Refuse what the model cannot be called with."""
-        name = self.model.name
         check_features(features, self.num_features, draw)
-        if not self.needs_graph:
-            return
-        if self.uses_dgl and features.device.type != "cpu":
-            raise ConfigError(f"model.name = {name} uses layers of DGL, which has no GPU code here: set run.device=cpu")
-        if len(relations) != 1:
-            raise ConfigError(
-                f"model.name = {name} needs the relation of order 1 alone, got {len(relations)} relations"
-            )
-        if relations[0].adjacency.num_nodes != len(features):
-            raise ConfigError(
-                f"the relation has {relations[0].adjacency.num_nodes} nodes, features have {len(features)}"
-            )
+        if self.needs_graph:
+            check_relations(f"model.name = {self.model.name}", relations, 1, len(features), len(features))
+
+
+class Convolution(nn.Module):
+    """Â rows + bias, of which the linear map comes before."""
+
+    def __init__(self, width: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, relation: Relation, rows: Tensor) -> Tensor:
+        rows = relation.propagate(rows)
+        return rows if self.bias is None else rows + self.bias

@@ -1,27 +1,24 @@
-"""Stacks of graph convolutions, Â H W + b: GCN, and what was made of it.
-
-SGC is built of the same layer and not of DGL's SGConv, which divides by in-degrees at both ends of an edge: on a
-directed graph that is not Â.
-"""
+"""Stacks of graph convolutions, Â H W + b: GCN, and what was made of it."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from nfdist import seeds
-from nfdist.model.baselines.baseline import Baseline
-from nfdist.model.baselines.dgl_layers import convolution, joining
-from nfdist.model.layers import UndrawnLinear
-from nfdist.model.nodeformer import Draw
-from nfdist.model.relation import Relation
-from nfdist.sparse.adjacency import Adjacency
+from nfdist.config import ModelConfig
+from nfdist.errors import ConfigError
+from nfdist.graph.relation import Relation
+from nfdist.model.baselines.baseline import Baseline, Convolution
+from nfdist.model.linear import UndrawnLinear
+from nfdist.model.protocol import Draw
 
 
 class GCN(Baseline):
     """`layers` convolutions, the last of which makes the logits."""
 
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         self.stack(num_features, [self.model.channels] * (self.model.layers - 1) + [num_outputs])
         self.norms = self.make_norms([self.model.channels] * (self.model.layers - 1))
 
@@ -29,18 +26,18 @@ class GCN(Baseline):
         """Make a convolution of each width; its linear map comes before it, the first one's is the input."""
         self.input = UndrawnLinear(num_features, widths[0], bias=False)
         self.linears = nn.ModuleList(UndrawnLinear(*ends, bias=False) for ends in pairwise(widths))
-        self.convolutions = nn.ModuleList(convolution(width) for width in widths)
+        self.convolutions = nn.ModuleList(Convolution(width) for width in widths)
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
-        graph = self.graph_of(relations[0].adjacency, draw).dgl_graph
-        rows: Tensor = self.convolutions[0](graph, embedded)
+        relation = self.messages(relations[0], draw)
+        rows: Tensor = self.convolutions[0](relation, embedded)
         for index, (linear, convolve) in enumerate(zip(self.linears, self.convolutions[1:], strict=True)):
-            rows = convolve(graph, linear(self.finish(rows, index, draw)))
+            rows = convolve(relation, linear(self.activate(rows, index, draw)))
         return rows
 
-    def graph_of(self, adjacency: Adjacency, draw: Draw) -> Adjacency:
-        """The edges that carry messages in a pass."""
-        return adjacency
+    def messages(self, relation: Relation, draw: Draw) -> Relation:
+        """The edges that carry messages in a pass, and their weights."""
+        return relation
 
 
 class DropEdge(GCN):
@@ -50,13 +47,19 @@ class DropEdge(GCN):
     the edges that stay.
     """
 
-    def graph_of(self, adjacency: Adjacency, draw: Draw) -> Adjacency:
+    @classmethod
+    def check_settings(cls, model: ModelConfig) -> None:
+        if model.dropedge.edge_dropout == 0:
+            raise ConfigError("model.dropedge.edge_dropout must be above 0 for dropedge, got 0.0: or use gcn")
+
+    def messages(self, relation: Relation, draw: Draw) -> Relation:
         if not self.training:
-            return adjacency
+            return relation
+        adjacency = relation.adjacency
         sources, targets = adjacency.sources.long(), adjacency.targets.long()
         key = seeds.derive(draw.seed, "edges", draw.step)
-        kept = seeds.keep_pairs(key, draw.node_ids[sources], draw.node_ids[targets], self.model.edge_dropout)
-        return adjacency.only(kept | (sources == targets))
+        kept = seeds.keep_pairs(key, draw.node_ids[sources], draw.node_ids[targets], self.model.dropedge.edge_dropout)
+        return Relation.build(adjacency.only(kept | (sources == targets)), dtype=relation.edge_weights.dtype)
 
 
 class JKNet(GCN):
@@ -65,32 +68,30 @@ class JKNet(GCN):
     The first with `jumping_knowledge`, the second without.
     """
 
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         channels, layers = self.model.channels, self.model.layers
         self.stack(num_features, [channels] * layers)
         self.norms = self.make_norms([channels] * layers)
-        self.join = joining("cat" if self.model.jumping_knowledge else "max")
         self.output = UndrawnLinear(channels * (layers if self.model.jumping_knowledge else 1), num_outputs)
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
-        graph = relations[0].adjacency.dgl_graph
-        states = [self.finish(self.convolutions[0](graph, embedded), 0, draw)]
+        states = [self.activate(self.convolutions[0](relations[0], embedded), 0, draw)]
         for index, (linear, convolve) in enumerate(zip(self.linears, self.convolutions[1:], strict=True), start=1):
-            states.append(self.finish(convolve(graph, linear(states[-1])), index, draw))
-        logits: Tensor = self.output(self.join(states))
+            states.append(self.activate(convolve(relations[0], linear(states[-1])), index, draw))
+        joined = torch.cat(states, 1) if self.model.jumping_knowledge else torch.stack(states).amax(0)
+        logits: Tensor = self.output(joined)
         return logits
 
 
 class SGC(Baseline):
     """Â to the power of `layers`, and one linear map: no hidden state, so no norm, activation or dropout."""
 
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         self.input = UndrawnLinear(num_features, num_outputs, bias=False)
         last = self.model.layers - 1
-        self.convolutions = nn.ModuleList(convolution(num_outputs, bias=hop == last) for hop in range(last + 1))
+        self.convolutions = nn.ModuleList(Convolution(num_outputs, bias=hop == last) for hop in range(last + 1))
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
-        graph = relations[0].adjacency.dgl_graph
         for convolve in self.convolutions:
-            embedded = convolve(graph, embedded)
+            embedded = convolve(relations[0], embedded)
         return embedded

@@ -4,7 +4,7 @@ A_t      the affinity of the features (t = 1) or of the hidden states of round t
 Ã_t      λ Â + (1 - λ) (η A_t + (1 - η) A_1), of which Â is the input graph
 hidden   dropout(activation(norm(Ã_t features W)));  logits  Ã_t hidden W'
 
-Rounds end when A_t settles. The loss is the mean over the rounds, of labels and of the graphs' roughness alike.
+Rounds end when A_t converges. The loss is the mean over the rounds, of labels and of the graphs' roughness alike.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,18 @@ import torch
 from torch import Tensor
 
 from nfdist import seeds
+from nfdist.attention import ops
+from nfdist.config import ModelConfig
 from nfdist.errors import ConfigError
+from nfdist.graph.relation import Relation
 from nfdist.model.baselines.affinity import Affinity, roughness, square_distances
 from nfdist.model.baselines.baseline import Baseline
-from nfdist.model.layers import UndrawnLinear
-from nfdist.model.nodeformer import Draw, Output
-from nfdist.model.relation import Relation, relate
+from nfdist.model.linear import UndrawnLinear
+from nfdist.model.protocol import Draw, Output
 
 MAX_NODES = 12_000  # without anchors, when a round holds about 0.6 GiB
 LATEST_SHARE = 0.1  # η
-TOLERANCE = 4e-5  # of the first affinity, in squares, below which another has settled
+TOLERANCE = 4e-5  # of the first affinity, in squares, below which another has converged
 
 
 class IDGL(Baseline):
@@ -33,9 +35,9 @@ class IDGL(Baseline):
     from the seed alone in evaluation.
     """
 
-    uses_dgl = False
+    has_auxiliary_loss = True
 
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         model = self.model
         self.input = UndrawnLinear(num_features, model.channels)
         self.output = UndrawnLinear(model.channels, num_outputs)
@@ -44,50 +46,51 @@ class IDGL(Baseline):
         self.hidden_scales = UndrawnLinear(model.channels, model.heads, bias=False)
         self.norms = self.make_norms([model.channels])
 
+    @classmethod
+    def check_settings(cls, model: ModelConfig) -> None:
+        if model.layers != 2:
+            raise ConfigError(f"model.layers must be 2 for idgl, got {model.layers}")
+
     def answer(
         self, features: Tensor, embedded: Tensor, relations: Sequence[Relation], draw: Draw, scale: float
     ) -> Output:
         """Logits of the last round; with a scale, also that times the roughness of the learned graphs."""
-        if self.model.graph_share == 1 or len(features) == 0:
+        if self.model.idgl.graph_share == 1 or len(features) == 0:
             return Output(self.logits(embedded, relations, draw), None)
         return self._learn(features, embedded, relations, draw, scale)
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
         """Logits over the input graph alone."""
-        return self._convolve(embedded, partial(_hear, relations), draw)[1]
-
-    def edge_scale(self, edge_loss: float, count: int) -> float:
-        """The weight of the roughness, which is a mean already."""
-        return edge_loss
+        return self._convolve(embedded, relations[0].propagate, draw)[1]
 
     def check(self, features: Tensor, relations: Sequence[Relation], draw: Draw) -> None:
         super().check(features, relations, draw)
-        if self.model.anchors == 0 and len(features) > MAX_NODES:
+        if self.model.idgl.anchors == 0 and len(features) > MAX_NODES:
             raise ConfigError(
                 f"model.name = idgl compares every pair of {len(features):,} nodes, {4e-9 * len(features) ** 2:.1f} GB "
-                f"a round: set model.anchors, to 500 for instance, for more than {MAX_NODES:,} nodes"
+                f"a round: set model.idgl.anchors, to 500 for instance, for more than {MAX_NODES:,} nodes"
             )
 
     def _learn(
         self, features: Tensor, embedded: Tensor, relations: Sequence[Relation], draw: Draw, scale: float
     ) -> Output:
         anchors = self._anchors(draw)
-        learn = partial(Affinity.learn, threshold=self.model.similarity_threshold, anchored=anchors is not None)
+        learn = partial(Affinity.learn, threshold=self.model.idgl.similarity_threshold, anchored=anchors is not None)
         points = _dense(features, anchors).to(embedded.dtype)
         rows = points if anchors is None and features.layout != torch.sparse_csr else features
         first = learn(rows, points, self.feature_scales.weight)
         distances = square_distances(rows if anchors is None else points, points) if scale else None
-        affinity, settled, rounds, rough = first, False, list[Tensor](), embedded.new_zeros(())
+        affinity, converged, rounds, rough = first, False, list[Tensor](), embedded.new_zeros(())
         while True:
             mix = partial(self._mix, relations, first, affinity)
             hidden, logits = self._convolve(embedded, mix, draw)
             rounds.append(logits)
             rough = rough if distances is None else rough + roughness(affinity.graph(), distances)
-            if settled or len(rounds) > self.model.refinements:
+            if converged or len(rounds) > self.model.idgl.refinements:
                 break
             before = affinity
             affinity = learn(hidden, hidden if anchors is None else hidden[anchors], self.hidden_scales.weight)
-            settled = affinity.settled(before, first, TOLERANCE)
+            converged = affinity.converged(before, first, TOLERANCE)
         return Output(rounds[-1], scale * rough / len(rounds) if scale else None, tuple(rounds[:-1]))
 
     def _mix(self, relations: Sequence[Relation], first: Affinity, latest: Affinity, rows: Tensor) -> Tensor:
@@ -95,27 +98,21 @@ class IDGL(Baseline):
         learned = first.spread(rows)
         if latest is not first:
             learned = LATEST_SHARE * latest.spread(rows) + (1 - LATEST_SHARE) * learned
-        share = self.model.graph_share
-        return share * _hear(relations, rows) + (1 - share) * learned if share else learned
+        share = self.model.idgl.graph_share
+        return share * relations[0].propagate(rows) + (1 - share) * learned if share else learned
 
     def _convolve(self, embedded: Tensor, mix: Callable[[Tensor], Tensor], draw: Draw) -> tuple[Tensor, Tensor]:
         """Hidden states [n, c] and logits over a graph."""
-        hidden = self.finish(mix(embedded), 0, draw)
+        hidden = self.activate(mix(embedded), 0, draw)
         return hidden, mix(self.output(hidden))
 
     def _anchors(self, draw: Draw) -> Tensor | None:
         """The rows of the anchors: the nodes with the largest random numbers; None where all pairs are compared."""
-        if self.model.anchors == 0:
+        if self.model.idgl.anchors == 0:
             return None
         key = seeds.derive(draw.seed, "anchors", draw.step if self.training else "evaluation")
-        noise = seeds.gumbel(key, draw.node_ids, 1, torch.float64)[:, 0]
-        return noise.topk(min(self.model.anchors, len(noise))).indices
-
-
-def _hear(relations: Sequence[Relation], rows: Tensor) -> Tensor:
-    """Â rows, [n, c]."""
-    same = torch.eye(rows.shape[1]).to(rows)
-    return relate(rows, same[None], rows.new_zeros(1, rows.shape[1]), relations)
+        noise = ops.gumbel(key, draw.node_ids, 1, torch.float64)[:, 0]
+        return noise.topk(min(self.model.idgl.anchors, len(noise))).indices
 
 
 def _dense(features: Tensor, rows: Tensor | None) -> Tensor:

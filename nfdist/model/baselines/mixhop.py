@@ -1,18 +1,14 @@
-"""MixHop: every layer hears a node itself, its neighbors and their neighbors, by a linear map each.
-
-DGL has no such layer; the powers of Â are its GraphConv, once and twice.
-"""
+"""MixHop: every layer sees a node itself, its neighbors and their neighbors, by a linear map each."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline
-from nfdist.model.baselines.dgl_layers import convolution
-from nfdist.model.layers import UndrawnLinear
-from nfdist.model.nodeformer import Draw
-from nfdist.model.relation import Relation
+from nfdist.model.linear import UndrawnLinear
+from nfdist.model.protocol import Draw
 
 POWERS = 3  # 0, 1 and 2
 
@@ -20,26 +16,24 @@ POWERS = 3  # 0, 1 and 2
 class MixHop(Baseline):
     """`layers` layers of [H W_0 | Â H W_1 | Â² H W_2] + b, each power `channels` wide, and an output linear."""
 
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         layers, width = self.model.layers, POWERS * self.model.channels
         self.input = UndrawnLinear(num_features, width, bias=False)
         self.linears = nn.ModuleList(UndrawnLinear(width, width, bias=False) for _ in range(layers - 1))
         self.biases = nn.ParameterList(torch.zeros(width) for _ in range(layers))
-        self.convolve = convolution(width, bias=False)
         self.norms = self.make_norms([width] * layers)
         self.output = UndrawnLinear(width, num_outputs)
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
-        graph = relations[0].adjacency.dgl_graph
-        hidden = self.finish(self._mixed(embedded, graph) + self.biases[0], 0, draw)
+        hidden = self.activate(self._mixed(embedded, relations[0]) + self.biases[0], 0, draw)
         for index, linear in enumerate(self.linears, start=1):
-            hidden = self.finish(self._mixed(linear(hidden), graph) + self.biases[index], index, draw)
+            hidden = self.activate(self._mixed(linear(hidden), relations[0]) + self.biases[index], index, draw)
         logits: Tensor = self.output(hidden)
         return logits
 
-    def _mixed(self, rows: Tensor, graph: object) -> Tensor:
+    def _mixed(self, rows: Tensor, relation: Relation) -> Tensor:
         """Rows [n, 3 x c], a third of them as they are, a third after one hop and a third after two."""
         channels = self.model.channels
-        once: Tensor = self.convolve(graph, rows[:, channels:])
-        twice: Tensor = self.convolve(graph, once[:, channels:])
+        once = relation.propagate(rows[:, channels:])
+        twice = relation.propagate(once[:, channels:])
         return torch.cat([rows[:, :channels], once[:, :channels], twice], 1)

@@ -5,18 +5,20 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline
-from nfdist.model.layers import UndrawnLinear
-from nfdist.model.nodeformer import Draw
-from nfdist.model.relation import Relation
+from nfdist.model.linear import UndrawnLinear
+from nfdist.model.protocol import Draw
 
 
 class MLP(Baseline):
     """Every node by itself."""
 
+    orders = range(2)
     needs_graph = False
+    crosses_ranks = True
 
-    def build(self, num_features: int, num_outputs: int) -> None:
+    def make_layers(self, num_features: int, num_outputs: int) -> None:
         widths = [self.model.channels] * (self.model.layers - 1) + [num_outputs]
         self.input = UndrawnLinear(num_features, widths[0])
         self.linears = nn.ModuleList(UndrawnLinear(*ends) for ends in pairwise(widths))
@@ -24,5 +26,5 @@ class MLP(Baseline):
 
     def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
         for index, linear in enumerate(self.linears):
-            embedded = linear(self.finish(embedded, index, draw))
+            embedded = linear(self.activate(embedded, index, draw))
         return embedded

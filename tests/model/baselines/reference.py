@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nfdist import seeds
+from nfdist.attention import ops
 from nfdist.model.baselines.baseline import Baseline
-from nfdist.model.nodeformer import Draw
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.model.reference import adjacency_matrix, weighted
 
@@ -33,7 +34,7 @@ def dropedge(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Te
         key, ids = seeds.derive(draw.seed, "edges", draw.step), draw.node_ids
         for target, source in (pattern - torch.eye(len(ids), dtype=pattern.dtype)).clamp(min=0).nonzero().tolist():
             ends = ids[source : source + 1], ids[target : target + 1]
-            pattern[target, source] = seeds.keep_pairs(key, *ends, model.model.edge_dropout)
+            pattern[target, source] = seeds.keep_pairs(key, *ends, model.model.dropedge.edge_dropout)
     return gcn(model, hidden, pattern, draw)
 
 
@@ -90,6 +91,6 @@ def finish(model: Baseline, rows: Tensor, index: int, draw: Draw) -> Tensor:
     rows = torch.where(rows > 0, rows, rows.exp() - 1 if model.model.activation == "elu" else 0.0)
     if model.training and model.model.dropout > 0:
         key = seeds.derive(draw.seed, "dropout", draw.step, index)
-        keep, scale = seeds.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
+        keep, scale = ops.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
         rows = rows * keep * scale
     return rows

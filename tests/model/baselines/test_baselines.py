@@ -7,20 +7,21 @@ import scipy.sparse
 import torch
 
 from nfdist import seeds
-from nfdist.config import Config, ModelConfig, RelationConfig, TrainConfig
+from nfdist.config import Config, DropEdgeConfig, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
+from nfdist.graph.relation import Relation, build_relations
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.baselines.gcn import DropEdge
-from nfdist.model.build import KINDS, build_model
-from nfdist.model.nodeformer import Draw, NodeFormer
-from nfdist.model.relation import build_relations
+from nfdist.model.build import MODELS, build_model
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
 from tests.comparing import assert_same, difference, gradients
 from tests.model.baselines.reference import dense_logits
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
-NAMES = sorted(KINDS.keys() - {"idgl"})  # it learns its graph: test_idgl.py
+NAMES = sorted(MODELS.keys() - {"nodeformer", "idgl"})  # it learns its graph: test_idgl.py
 ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
 GRAPH = Adjacency.from_edges(ENDS[0], ENDS[1], NODES)  # directed, so that in- and out-degrees differ
 
@@ -34,7 +35,8 @@ OPTIONS = {
 
 
 def build(name: str, options: str = "defaults", seed: int = 3) -> Baseline:
-    settings = {"layers": 2, "channels": 8, "heads": 2, "edge_dropout": 0.4 if name == "dropedge" else 0.0}
+    own = DropEdgeConfig(edge_dropout=0.4 if name == "dropedge" else 0.0)
+    settings = {"layers": 2, "channels": 8, "heads": 2, "dropedge": own}
     model = ModelConfig(name=name, **{**settings, **OPTIONS[options]})
     config = Config(model=model, relation=RelationConfig(order=1), train=TrainConfig(edge_loss=0.0))
     net = build_model(config, FEATURES, OUTPUTS, seed)
@@ -68,7 +70,7 @@ def test_a_baseline_equals_its_dense_definition(name: str, options: str, trainin
     net = jittered(build(name, options)).train(training)
     features, draw = inputs()
     output = net(features, relations_of(GRAPH), draw)
-    assert output.edge_log_likelihood is None
+    assert output.auxiliary_loss is None
     assert_same(output.logits, dense_logits(net, features, GRAPH, draw), list(net.parameters()), 1e-10)
 
 
@@ -140,7 +142,8 @@ def test_dropedge_leaves_out_its_share_of_the_edges_and_no_loop() -> None:
     whole = Adjacency.from_edges(ends[0], ends[1], 500).power(1)
     net = build("dropedge")
     assert isinstance(net, DropEdge)
-    steps = [net.graph_of(whole, Draw(0, step, torch.arange(500))) for step in range(2)]
+    relation = Relation.build(whole, dtype=torch.float64)
+    steps = [net.messages(relation, Draw(0, step, torch.arange(500))).adjacency for step in range(2)]
     loops, others = 500, whole.num_edges - 500
     for graph in steps:
         assert int((graph.sources == graph.targets).sum()) == loops
@@ -148,7 +151,7 @@ def test_dropedge_leaves_out_its_share_of_the_edges_and_no_loop() -> None:
     both = set(edges(steps[0])) & set(edges(steps[1]))
     assert abs((len(both) - loops) / others - 0.36) < 0.02
     assert both < set(edges(whole))
-    assert net.eval().graph_of(whole, Draw(0, 0, torch.arange(500))) is whole
+    assert net.eval().messages(relation, Draw(0, 0, torch.arange(500))) is relation
 
 
 def edges(graph: Adjacency) -> list[tuple[int, int]]:
@@ -179,9 +182,9 @@ def test_bad_input_is_named() -> None:
     relations = relations_of(GRAPH)
     with pytest.raises(ConfigError, match=r"features must be \[nodes, 9\], got \[43, 8\]"):
         net(features[:, :8], relations, draw)
-    with pytest.raises(ConfigError, match=r"model\.name = gcn needs the relation of order 1 alone, got 0 relations"):
+    with pytest.raises(ConfigError, match=r"model\.name = gcn needs 1 relations, one for each hop, got 0"):
         net(features, [], draw)
-    with pytest.raises(ConfigError, match="the relation has 43 nodes, features have 42"):
+    with pytest.raises(ConfigError, match="relation 1 has 43 nodes and 43 sources, given are 42 and 42"):
         net(features[1:], relations, replace(draw, node_ids=draw.node_ids[1:]))
     with pytest.raises(ConfigError, match="needs input features and outputs, got 0 and 5"):
         build_model(

@@ -1,0 +1,213 @@
+"""The exact evaluation of a whole graph: layer by layer, chunk by chunk, in memory that does not grow with it.
+
+A layer's keys are summarized while its rows are made; then all ranks merge their summaries and fetch the rows of
+other ranks that their edges start from; then every chunk of rows goes through the layer, and is at once summarized for
+the next one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nfdist.attention.all_reduce import all_reduce_summary
+from nfdist.attention.kernel import Kernel
+from nfdist.attention.summary import KeySummary, summarize
+from nfdist.collectives import gather, together
+from nfdist.config import RelationConfig
+from nfdist.errors import ConfigError
+from nfdist.evaluation.memory import Budget
+from nfdist.graph.shard import Shard
+from nfdist.graph.spill import Spill
+from nfdist.graph.workers import MOST_WORKERS, Workers, keep_freed_memory
+from nfdist.log import Progress
+from nfdist.model.layer import AttentionLayer, BoundLayer
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Model
+from nfdist.store.division import divide, divide_held
+from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+from nfdist.world import World
+
+ROWS_AT_ONCE = 1 << 13  # what a core's cache likes
+FEW_ROWS = 1 << 12  # so few that workers would wait for the interpreter: torch's own threads do better
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Logits [n, outputs] and last hidden states [n, c] of this rank's nodes, and every layer's summary of all keys.
+
+    Logits and states stay as they are until the next evaluation of the same graph. A baseline has logits alone.
+    """
+
+    nodes: range
+    logits: Tensor
+    hidden: Tensor | None
+    summaries: tuple[KeySummary, ...]
+
+
+@dataclass(frozen=True)
+class LayerInput:
+    """What layer `index` (from 1) is about to see: the states of this rank's rows and of their halo, and all keys.
+
+    It is there for as long as a listener is being told of it.
+    """
+
+    index: int
+    layer: AttentionLayer
+    kernel: Kernel
+    summary: KeySummary
+    shard: Shard
+    states: Tensor
+
+    def hidden(self, rows: slice | Tensor) -> Tensor:
+        """Hidden states [rows, c], a copy or a view."""
+        return self.shard.load(self.states, rows)
+
+
+Listener = Callable[[LayerInput], None]
+
+
+class FullGraph:
+    """A partitioned graph to evaluate models on, again and again: what does not depend on weights is made once.
+
+    Every rank must make one and evaluate together with the others; each has its own range of nodes. With
+    `memory_bytes`, that is the most this process may hold: what does not fit is in files in `scratch`.
+    """
+
+    def __init__(
+        self,
+        store: Store | SharedStore,
+        hops: Hops,
+        relation: RelationConfig,
+        world: World,
+        *,
+        memory_bytes: int | None = None,
+        scratch: Path | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._world, self._relation, self._dtype = world, relation, dtype
+        self._room: list[Tensor] = []
+        if isinstance(store, SharedStore):
+            self._store = store.store
+            held = [parts.tolist() for parts in gather(world, torch.tensor(self._store.held_parts), "compare parts")]
+            divided = together(world, lambda: divide_held(store.parts, held))
+        else:
+            self._store, divided = store, divide(store.parts, world.size)
+        self.nodes = divided[world.rank]
+        self._budget = together(world, lambda: Budget.within(memory_bytes, len(self.nodes)))
+        self._spill = Spill(self._budget.held_bytes, scratch)
+        round_bytes = self._budget.work_bytes // 4
+        self._shard = Shard(self._store, hops, relation, world, divided, self._spill, dtype, round_bytes)
+
+    @torch.no_grad()
+    def evaluate(
+        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+    ) -> Evaluation:
+        """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
+
+        `progress` is told of every row of each of the model's states, and listeners of every layer, on all ranks.
+        """
+        assert isinstance(model, NodeFormer)
+        keep_freed_memory()
+        states, spare, logits = together(self._world, partial(self._room_for, model))
+        make: Callable[[slice], Tensor] = partial(self._first_rows, model)
+        summaries: list[KeySummary] = []
+        for index in range(model.model.layers + 1):
+            kernel = model.evaluation_kernel(seed, index + 1, states) if index < model.model.layers else None
+            summary = self._swept(_Sweep(model, index, make, kernel, self._shard, states, logits), progress)
+            if kernel is None or summary is None:
+                break
+            summaries.append(all_reduce_summary(summary, self._world))
+            self._shard.fetch(states)
+            for listen in listeners:
+                layer = model.layer(index + 1)
+                listen(LayerInput(index + 1, layer, kernel, summaries[-1], self._shard, states))
+            make = partial(self._next_rows, model.bind(index + 1, kernel, summaries[-1]), states)
+            states, spare = spare, states
+        return Evaluation(self.nodes, logits, states[: len(self.nodes)], tuple(summaries))
+
+    def _first_rows(self, model: NodeFormer, rows: slice) -> Tensor:
+        node_ids = torch.arange(self.nodes.start + rows.start, self.nodes.start + rows.stop)
+        return model.first_state(self._store.take(node_ids).to(self._dtype))
+
+    def _next_rows(self, bound: BoundLayer, states: Tensor, rows: slice) -> Tensor:
+        neighbors = self._shard.neighbors(states, rows)  # first: its sums leave nothing in the caches
+        return bound(self._shard.load(states, rows), neighbors)
+
+    def _swept(self, sweep: "_Sweep", progress: Progress | None) -> KeySummary | None:
+        """Sweep over all rows, and merge the summaries of the chunks in their order."""
+        with Workers(1 if len(self.nodes) <= FEW_ROWS else MOST_WORKERS) as workers:
+            chunks = self._chunks(sweep.model, workers.count)
+            summary = None if chunks else sweep.summarized(sweep.states[:0])
+            for rows, part in zip(chunks, workers.map(sweep, chunks), strict=True):
+                summary = part if summary is None or part is None else summary.merge(part)
+                if progress is not None:
+                    progress.advance(rows.stop - rows.start)
+        return summary
+
+    def _chunks(self, model: NodeFormer, workers: int) -> list[slice]:
+        """Rows small enough for caches and memory, and some for every worker."""
+        size = len(self.nodes)
+        row_bytes = workers * self._dtype.itemsize * _row_elements(model)
+        count = -(-size // max(1, min(ROWS_AT_ONCE, self._budget.work_bytes // row_bytes)))
+        rows = -(-size // max(1, -(-count // workers) * workers))
+        return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
+
+    def _room_for(self, model: NodeFormer) -> list[Tensor]:
+        """Two states of all rows and the logits; later evaluations of models of the same width use them again."""
+        if model.input.in_features != self._store.num_features:
+            raise ConfigError(
+                f"the model takes {model.input.in_features} features, the nodes of {self._store.directory} have "
+                f"{self._store.num_features}: evaluate it on the graph it was trained on"
+            )
+        assert not model.training
+        assert model.input.weight.dtype == self._dtype
+        assert (model.relation.order, model.relation.normalize) == (self._relation.order, self._relation.normalize)
+        states = (self._shard.num_sources, model.model.channels)
+        shapes = [states, states, (len(self.nodes), model.output.out_features)]
+        if [tuple(tensor.shape) for tensor in self._room] != shapes:
+            self._room.clear()  # first, so that its place can be taken
+            self._room = [self._spill.tensor(shape, self._dtype) for shape in shapes]
+        return self._room
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """Makes rows of state `index`, adds their logits and keeps them; `kernel` is that of the layer that follows."""
+
+    model: NodeFormer
+    index: int
+    make: Callable[[slice], Tensor]
+    kernel: Kernel | None
+    shard: Shard
+    states: Tensor
+    logits: Tensor
+
+    def __call__(self, rows: slice) -> KeySummary | None:
+        hidden, so_far = self.make(rows), self.logits[rows]
+        logits = self.model.logits(hidden, self.index, so_far if self.index else None)
+        if logits is not None and logits is not so_far:
+            so_far.copy_(logits)
+        if self.kernel is None:
+            self.states[rows] = hidden
+        else:
+            self.shard.store(self.states, rows, hidden)
+        return self.summarized(hidden)
+
+    def summarized(self, hidden: Tensor) -> KeySummary | None:
+        """What the queries of the next layer need to know of these rows, if there is one."""
+        if self.kernel is None:
+            return None
+        return summarize(self.model.layer(self.index + 1).keys(hidden, self.kernel), hidden, self.kernel)
+
+
+def _row_elements(model: NodeFormer) -> int:
+    """More numbers than the work on one row holds at a time."""
+    config = model.model
+    features = config.heads * config.random_features
+    return model.input.in_features + model.output.out_features + (10 + config.heads) * config.channels + 6 * features

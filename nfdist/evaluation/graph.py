@@ -1,0 +1,54 @@
+"""Which evaluation of a whole graph a model gets."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from nfdist.collectives import alike
+from nfdist.config import Config
+from nfdist.errors import ConfigError
+from nfdist.evaluation.full import Evaluation, FullGraph, Listener
+from nfdist.evaluation.plain import PlainGraph
+from nfdist.log import Progress
+from nfdist.model.protocol import Model
+from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+from nfdist.world import World
+
+
+class EvaluationGraph(Protocol):
+    """A graph to evaluate models of one kind on; `nodes` are this rank's."""
+
+    nodes: range
+
+    def evaluate(
+        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+    ) -> Evaluation:
+        """Evaluate a model in evaluation mode, on the CPU. Every rank must call this."""
+        ...
+
+
+def open_evaluation_graph(
+    config: Config,
+    store: Store | SharedStore,
+    hops: Hops,
+    world: World,
+    *,
+    dtype: torch.dtype,
+    memory_bytes: int | None = None,
+) -> EvaluationGraph:
+    """The graph as the model of a configuration is evaluated on it. Every rank must call this."""
+    name = config.model.name
+    if name == "nodeformer":
+        return FullGraph(store, hops, config.relation, world, memory_bytes=memory_bytes, dtype=dtype)
+    with alike():
+        if memory_bytes is not None:
+            raise ConfigError(f"model.name = {name} is evaluated in memory, without a limit: leave --memory away")
+        if isinstance(store, SharedStore):
+            raise ConfigError(
+                f"model.name = {name} is evaluated on the whole graph in memory, and hosts hold only some parts of "
+                f"{store.directory}: copy all parts to every host, or train with train.evaluate_every=0"
+            )
+        return PlainGraph(store, hops, config.relation, world, dtype)

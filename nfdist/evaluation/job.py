@@ -1,0 +1,167 @@
+"""An evaluation from start to end: the graph is opened once, then models are scored and what is wanted is written."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from nfdist import log
+from nfdist.collectives import alike, gather, together
+from nfdist.errors import ConfigError
+from nfdist.evaluation.full import Evaluation, Listener
+from nfdist.evaluation.graph import open_evaluation_graph
+from nfdist.evaluation.links import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, StrongestLinks
+from nfdist.evaluation.loading import TrainedModel
+from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
+from nfdist.evaluation.scores import direction, resolve_metric, score
+from nfdist.evaluation.split import split_of
+from nfdist.evaluation.states import writing_states
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.task import Task
+from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+from nfdist.world import World
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an evaluation writes, by default nothing. `chosen` names nodes: original ids with commas, or a file."""
+
+    outputs: bool = False
+    top_k: int = 3
+    states: bool = False
+    edges: bool = False
+    chosen: str = ""
+    count: int = 10
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to write."""
+        return self.outputs or self.states or self.edges or bool(self.chosen)
+
+    def __post_init__(self) -> None:
+        for option, value in (("--top-k", self.top_k), ("--count", self.count)):
+            if value < 1:
+                raise ConfigError(f"{option} must be at least 1, got {value}")
+
+
+class Evaluator:
+    """A graph, and models that were trained on it. Every rank must make one, and each call together with the others."""
+
+    def __init__(
+        self,
+        store: Store | SharedStore,
+        hops: Hops,
+        trained: TrainedModel,
+        world: World,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self._world, self._seen = world, store
+        self._store = store.store if isinstance(store, SharedStore) else store
+        with alike():
+            trained.check_graph(store)
+            self._task = Task(store.task, store.num_classes)
+            self._metric = resolve_metric(trained.config.evaluate.metric, self._task)
+        self._full = open_evaluation_graph(
+            trained.config, store, hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
+        )
+
+    def evaluate(self, trained: TrainedModel, folder: Path, wanted: Wanted) -> dict[str, Any]:
+        """The scores of a model as plain values; what is wanted is in `folder` then, on the host of rank 0."""
+        with alike():
+            trained.check_graph(self._store)
+            for option, asked in (("--edges", wanted.edges), ("--top-neighbors", wanted.chosen)):
+                if asked:
+                    trained.nodeformer(option)
+            if wanted.edges and not trained.config.relation.order:
+                raise ConfigError("relation.order is 0, so the model knows of no edges: leave --edges away")
+        nodes, layers = self._full.nodes, trained.config.model.layers
+        edges = EdgeWeights(self._store, self._world, nodes, layers) if wanted.edges else None
+        links = StrongestLinks(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
+        with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
+        listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
+        with ExitStack() as stack:
+            if with_states:
+                states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
+                listeners.append(states)
+            evaluation = self._evaluated(trained, listeners)
+            split = split_of(self._seen, trained.config.data, trained.seed)
+            facts = self._scores(evaluation, split)
+            if with_states:
+                states.finish(evaluation.summaries, trained)
+        if wanted.outputs:
+            self._write_outputs(folder, evaluation, split, wanted.top_k)
+        if edges is not None:
+            edges.write(folder / EDGES_FILE)
+        if links is not None:
+            links.write(folder / NEIGHBORS_FILE, self._store)
+        return facts
+
+    def _evaluated(self, trained: TrainedModel, listeners: Sequence[Listener]) -> Evaluation:
+        rows = (trained.config.model.layers + 1) * len(self._full.nodes)
+        shown = log.progress(rows, "evaluate") if self._world.rank == 0 else nullcontext()
+        with shown as progress:
+            return self._full.evaluate(trained.model, trained.evaluation_seed, progress, listeners)
+
+    def _scores(self, evaluation: Evaluation, split: Tensor) -> dict[str, Any]:
+        nodes = torch.arange(evaluation.nodes.start, evaluation.nodes.stop)
+        labels = self._store.labels(nodes)
+        scores = score(self._world, self._task, self._metric, evaluation.logits, labels, split[nodes])
+        splits = {name: getattr(scores, name) for name in SPLITS}
+        return {
+            "metric": scores.metric,
+            **direction(scores.metric),
+            **{name: one.value for name, one in splits.items()},
+            "loss": {name: one.loss for name, one in splits.items()},
+            "per_class": {name: list(one.per_class) for name, one in splits.items()},
+        }
+
+    def _write_outputs(self, folder: Path, evaluation: Evaluation, split: Tensor, top_k: int) -> None:
+        store, world, nodes = self._store, self._world, evaluation.nodes
+        path = folder / PREDICTIONS_FILE
+        write_predictions(path, store, world, self._task, nodes, evaluation.logits, split, top_k)
+        if evaluation.hidden is not None:
+            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, evaluation.hidden)
+
+    def _chosen(self, wanted: Wanted) -> Tensor:
+        """The node ids of the chosen nodes, as rank 0 finds them."""
+        nobody = torch.empty(0, dtype=torch.int64)
+        rank = self._world.rank
+        mine = together(self._world, lambda: find_chosen(wanted.chosen, self._store) if rank == 0 else nobody)
+        return gather(self._world, mine, "chosen nodes")[0]
+
+
+def find_chosen(text: str, store: Store) -> Tensor:
+    """The node ids of original ids with commas between them, of a file with one a line, or of a Parquet file's ids."""
+    path = Path(text)
+    if path.is_file() and path.suffix == ".parquet":
+        names = _parquet_ids(path)
+    else:
+        words = path.read_text().splitlines() if path.is_file() else text.split(",")
+        names = np.array([word.strip() for word in words if word.strip()], dtype=object)
+        if store.manifest.id_type == "int64":
+            try:
+                names = names.astype(np.int64)
+            except ValueError as error:
+                raise ConfigError(f"--top-neighbors: {error}: the ids of {store.directory} are integers") from None
+    if len(names) == 0:
+        raise ConfigError(f"--top-neighbors {text!r} names no node: give original ids, or a file of them")
+    return store.node_ids(names)
+
+
+def _parquet_ids(path: Path) -> Any:
+    try:
+        return pq.read_table(path, columns=["id"]).column("id").to_numpy()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"--top-neighbors {path} has no ids to read ({reason}): give a column id") from None

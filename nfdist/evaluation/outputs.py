@@ -1,0 +1,82 @@
+"""What evaluation writes about every node, in the order of node ids and under the names the user gave them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from nfdist.evaluation.delivery import Columns, deliver_table, pieces_in_order
+from nfdist.model.task import Task
+from nfdist.store.graph import SPLIT_NAMES
+from nfdist.store.store import Store
+from nfdist.world import World
+
+PREDICTIONS_FILE = "predictions.parquet"
+EMBEDDINGS_FILE = "embeddings.parquet"
+
+
+def write_predictions(
+    path: Path, store: Store, world: World, task: Task, nodes: range, logits: Tensor, split: Tensor, top_k: int
+) -> None:
+    """Write what is predicted of every node beside what is known of it; `split` is that of all nodes.
+
+    Every rank must call this, with the logits [n, outputs] of its own nodes, whose parts its store must hold.
+    """
+
+    def make(rows: slice) -> Columns:
+        node_ids = _node_ids(nodes, rows)
+        names = np.array(SPLIT_NAMES, dtype=object)[split[node_ids].numpy()]
+        known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids))}
+        return {"id": original_ids(store, node_ids), **answers(task, logits[rows], top_k), **known}
+
+    deliver_table(path, world, pieces_in_order(world, nodes), make)
+
+
+def write_embeddings(path: Path, store: Store, world: World, nodes: range, hidden: Tensor) -> None:
+    """Write the last hidden state of every node. Every rank must call this, with those [n, c] of its own nodes."""
+
+    def make(rows: slice) -> Columns:
+        return {"id": original_ids(store, _node_ids(nodes, rows)), "embedding": as_lists(hidden[rows].float())}
+
+    deliver_table(path, world, pieces_in_order(world, nodes), make)
+
+
+def answers(task: Task, logits: Tensor, top_k: int) -> Columns:
+    """Columns of labels and probabilities: the likeliest class and the `top_k` likeliest, or for multi all answers."""
+    if task.kind == "multi":
+        return {"label": as_lists((logits > 0).to(torch.int8)), "probability": as_lists(logits.sigmoid().float())}
+    probabilities, classes = logits.softmax(1).float().topk(min(top_k, task.num_classes), 1)
+    return {
+        "label": pa.array(classes[:, 0].numpy()),
+        "probability": pa.array(probabilities[:, 0].numpy()),
+        "top_labels": as_lists(classes),
+        "top_probabilities": as_lists(probabilities),
+    }
+
+
+def as_lists(rows: Tensor) -> Any:
+    """Rows [n, k] as an Arrow list of k values each."""
+    ends = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(rows.contiguous().flatten().numpy()))
+
+
+def original_ids(store: Store, node_ids: Tensor) -> Any:
+    """What the user calls these nodes, as an Arrow array."""
+    return pa.array(store.original_ids(node_ids), pa.int64() if store.manifest.id_type == "int64" else pa.string())
+
+
+def _node_ids(nodes: range, rows: slice) -> Tensor:
+    return torch.arange(nodes.start + rows.start, nodes.start + rows.stop)
+
+
+def _truth(labels: Tensor) -> Any:
+    """Labels as they are stored, null where there is none."""
+    flat = labels.flatten().numpy()
+    values = pa.array(flat, mask=flat < 0)
+    if labels.ndim == 1:
+        return values
+    ends = np.arange(len(labels) + 1, dtype=np.int32) * labels.shape[1]
+    return pa.ListArray.from_arrays(pa.array(ends), values)

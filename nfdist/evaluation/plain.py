@@ -1,0 +1,45 @@
+"""The evaluation of a baseline: one pass over the whole graph, which must fit in memory."""
+
+from collections.abc import Sequence
+
+import torch
+
+from nfdist.config import RelationConfig
+from nfdist.evaluation.full import Evaluation, Listener
+from nfdist.graph.relation import Relation
+from nfdist.log import Progress
+from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.protocol import Draw, Model
+from nfdist.store.division import divide
+from nfdist.store.hops import Hops
+from nfdist.store.store import Store
+from nfdist.world import World
+
+
+class PlainGraph:
+    """A graph in memory to evaluate baselines on, again and again.
+
+    Every rank computes the logits of all nodes and keeps those of its own range.
+    """
+
+    def __init__(
+        self, store: Store, hops: Hops, relation: RelationConfig, world: World, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.nodes = divide(store.parts, world.size)[world.rank]
+        self._everyone = torch.arange(store.num_nodes)
+        self._features = store.take(self._everyone).to(dtype)
+        patterns = (hops.induced(hop, self._everyone) for hop in range(1, relation.order + 1))
+        self._relations = [Relation.build(pattern, relation.normalize, dtype) for pattern in patterns]
+
+    @torch.no_grad()
+    def evaluate(
+        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+    ) -> Evaluation:
+        """Evaluate a model in evaluation mode, on the CPU. There is nothing to listen to in a baseline."""
+        assert isinstance(model, Baseline)
+        assert not model.training
+        assert not listeners
+        logits = model(self._features, self._relations, Draw(seed, 0, self._everyone)).logits
+        if progress is not None:
+            progress.advance((model.model.layers + 1) * len(self.nodes))
+        return Evaluation(self.nodes, logits[self.nodes.start : self.nodes.stop], None, ())

@@ -1,0 +1,189 @@
+"""States: what an evaluation leaves behind so that new nodes can be predicted without a pass over the graph.
+
+summary/          every layer's summary of all keys, and what all of this was made from
+hidden-0.npy ...  the hidden states [nodes, c] that each layer hears, by node id, if the model looks at the graph
+roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nfdist import files
+from nfdist.attention.summary import KeySummary
+from nfdist.collectives import together
+from nfdist.config import Config
+from nfdist.errors import CheckpointError
+from nfdist.evaluation.delivery import deliver, pieces_in_order
+from nfdist.evaluation.full import LayerInput
+from nfdist.evaluation.loading import TrainedModel
+from nfdist.fields import each_setting
+from nfdist.runs.checkpoint import Checkpoint
+from nfdist.store.arrow_files import read_only
+from nfdist.store.gate import BlockDigests, Column, Gate, StoredFile
+from nfdist.world import World
+
+STATES_FOLDER = "states"
+SUMMARY_FOLDER = "summary"
+ROOTS_FILE = "roots.npy"
+HEADER_BYTES = 1 << 12
+# The tensors of a summary: what the files call them, and the field of each.
+NAMES = {"log_mass": "log_mass", "mean": "mean", "quiet_log_mass": "noise_free_log_mass", "peak": "peak"}
+
+
+@dataclass(frozen=True)
+class States:
+    """Every layer's summary and, where there are any, mapped hidden states [nodes, c] and roots [nodes, order]."""
+
+    summaries: tuple[KeySummary, ...]
+    hidden: tuple[Column, ...]
+    roots: Column | None
+
+    @staticmethod
+    def open(run_path: Path, trained: TrainedModel) -> "States":
+        """The states that an evaluation of this very model has left in its run directory."""
+        folder = run_path / STATES_FOLDER
+        again = f"nfdist evaluate {run_path} makes them"
+        if not folder.is_dir():
+            raise CheckpointError(f"{run_path} holds no {STATES_FOLDER}, which predictions need: {again}")
+        cure = f"{again} anew"
+        try:
+            kept = Checkpoint.open(folder / SUMMARY_FOLDER)
+            made_from = dict(kept.state["model"])
+            stored = {name: StoredFile(**facts) for name, facts in kept.state["files"].items()}
+        except (CheckpointError, LookupError, TypeError, AttributeError):
+            raise CheckpointError(f"{folder} was altered since it was written: {cure}") from None
+        if made_from != _made_from(trained):
+            raise CheckpointError(
+                f"{folder} was made from seed {made_from.get('seed')}, step {made_from.get('step')}, the model is that "
+                f"of seed {trained.seed}, step {trained.step}, or has other settings: {cure}, or name its checkpoint "
+                "with --checkpoint"
+            )
+        mapped = {name: _map(Gate(folder / name, facts, cure, CheckpointError)) for name, facts in stored.items()}
+        hidden = tuple(mapped[name] for name in map(_hidden_file, range(len(mapped))) if name in mapped)
+        return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE))
+
+
+class StatesWriter:
+    """Listens to an evaluation and writes what it hears; `folder` is None on all ranks but the first."""
+
+    def __init__(self, folder: Path | None, world: World, nodes: range, num_nodes: int) -> None:
+        self._folder, self._world, self._num_nodes = folder, world, num_nodes
+        self._pieces = pieces_in_order(world, nodes)
+        self._digests: dict[str, BlockDigests] = {}
+
+    def __call__(self, seen: LayerInput) -> None:
+        """Write the states before a layer. Every rank must call this."""
+        if not seen.shard.hops:
+            return  # no layer looks at single nodes
+        if seen.index == 1 and seen.shard.factors is not None:
+            self._write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
+        self._write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
+
+    def finish(self, summaries: Sequence[KeySummary], trained: TrainedModel) -> None:
+        """Write the summaries and what they were made from. Every rank must call this."""
+
+        def save() -> None:
+            if self._folder is not None:
+                for name in self._digests:
+                    files.flush(self._folder / name)
+                stored = {name: asdict(digests.stored()) for name, digests in self._digests.items()}
+                state = {"model": _made_from(trained), "files": stored}
+                Checkpoint.save(self._folder / SUMMARY_FOLDER, {"summaries": _tensors(summaries)}, state)
+
+        together(self._world, save)
+
+    def _write(self, name: str, width: int, dtype: torch.dtype, read: Callable[[slice], Tensor]) -> None:
+        """Write rows of all ranks as one array [nodes, width]. Every rank must call this."""
+        digests = self._digests[name] = BlockDigests()
+
+        def write(content: Tensor) -> None:
+            assert self._folder is not None
+            path = self._folder / name
+            with files.disk_errors_as(CheckpointError, path), path.open("ab") as file:
+                pieces = [content.numpy().data]
+                if file.tell() == 0:
+                    pieces.insert(0, memoryview(_header((self._num_nodes, width), dtype)))
+                for piece in pieces:
+                    file.write(piece)
+                    digests.update(piece)
+
+        deliver(self._world, self._pieces, lambda rows: _as_bytes(read(rows)), write)
+
+
+@contextmanager
+def writing_states(run_path: Path, world: World, nodes: range, num_nodes: int) -> Iterator[StatesWriter]:
+    """A writer whose states replace those of the run when the block ends well. Every rank must enter this."""
+    path = run_path / STATES_FOLDER
+    with ExitStack() as stack:
+
+        def begin() -> Path | None:
+            if world.rank != 0:
+                return None
+            aside = files.written_aside(path, 0, "folder of states", CheckpointError, replace=True)
+            return stack.enter_context(aside)
+
+        yield StatesWriter(together(world, begin), world, nodes, num_nodes)
+
+
+def _hidden_file(layer: int) -> str:
+    return f"hidden-{layer}.npy"
+
+
+def _as_bytes(rows: Tensor) -> Tensor:
+    return rows.contiguous().view(torch.uint8).flatten()
+
+
+def _made_from(trained: TrainedModel) -> dict[str, Any]:
+    """What decides the states: the weights, the graph, and the settings by which they answer."""
+    answering: dict[str, dict[str, Any]] = {name: {} for name in ("model", "attention", "relation")}
+    for name, field in each_setting(Config):
+        section, key = (field.metadata["was"] or name).split(".")  # as they were called when states were first written
+        if section in answering:
+            answering[section][key] = attrgetter(name)(trained.config)
+    return {**trained.facts(), "settings": files.checksum_of(json.dumps(answering, sort_keys=True).encode())}
+
+
+def _header(shape: tuple[int, int], dtype: torch.dtype) -> bytes:
+    """What a .npy file of this shape begins with."""
+    descr = np.lib.format.dtype_to_descr(torch.empty(0, dtype=dtype).numpy().dtype)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+def _map(gate: Gate) -> Column:
+    """The rows of a .npy file."""
+    gate.check(0, min(HEADER_BYTES, len(gate.content)))
+    begin = io.BytesIO(gate.content[:HEADER_BYTES])
+    try:
+        np.lib.format.read_magic(begin)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(begin)
+        rows = np.frombuffer(gate.content, dtype, offset=begin.tell()).reshape(shape)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise CheckpointError(f"{gate.path} holds no states ({error}): evaluate the run anew") from None
+    return Column(read_only(rows), gate, begin.tell())
+
+
+def _tensors(summaries: Sequence[KeySummary]) -> dict[str, Tensor]:
+    fields = (
+        (layer, name, getattr(one, field)) for layer, one in enumerate(summaries) for name, field in NAMES.items()
+    )
+    return {f"{layer}.{name}": value for layer, name, value in fields if value is not None}
+
+
+def _summaries(tensors: dict[str, Tensor]) -> tuple[KeySummary, ...]:
+    by_layer: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        layer, _, field = name.partition(".")
+        by_layer.setdefault(int(layer), {})[NAMES[field]] = value
+    return tuple(KeySummary(**by_layer[layer]) for layer in sorted(by_layer))

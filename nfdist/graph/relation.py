@@ -1,0 +1,142 @@
+"""Relations: which rows a row's bias comes from, over paths of up to a given order, and with what weight.
+
+Â_j: the pattern of (A + I)^j, each entry s -> t weighted 1 / sqrt(d_in(t) d_out(s))
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdist.graph.halo import Halo
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.spmm import propagate, spmm
+from nfdist.world import World
+
+
+def degree_factors(degrees: Tensor, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
+    """What one end of an edge contributes to its weight: 1 / sqrt(degree)."""
+    return torch.rsqrt(degrees.to(dtype), out=out)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One Â_j, with the weight of every edge and their sum [n] at every target.
+
+    Its targets are the n nodes of a batch; its sources are the same nodes, or these and a halo of others after them.
+    """
+
+    adjacency: Adjacency
+    edge_weights: Tensor
+    total_weights: Tensor
+
+    @staticmethod
+    def build(
+        pattern: Adjacency,
+        normalize: bool = True,
+        dtype: torch.dtype = torch.float32,
+        out_degrees: Tensor | None = None,
+    ) -> "Relation":
+        """The relation of a pattern; `out_degrees` where its sources have edges to targets that are not here."""
+        weights = torch.ones(pattern.num_edges, dtype=dtype, device=pattern.sources.device)
+        if normalize:
+            out_degrees = pattern.out_degrees if out_degrees is None else out_degrees
+            at_target, at_source = degree_factors(pattern.in_degrees, dtype), degree_factors(out_degrees, dtype)
+            weights = at_target.index_select(0, pattern.targets) * at_source.index_select(0, pattern.sources)
+        totals = weights.new_zeros(pattern.num_nodes).index_add_(0, pattern.targets, weights)
+        pattern.transposed  # noqa: B018  (made here, with the batch, and not in the step)
+        return Relation(pattern, weights, totals)
+
+    @cached_property
+    def transposed_weights(self) -> Tensor:
+        """The weights in the order of the transposed edges."""
+        return self.edge_weights.index_select(0, self.adjacency.transposed[1])
+
+    def propagate(self, rows: Tensor) -> Tensor:
+        """Â_j rows, [n, c]; differentiable."""
+        return propagate(self.adjacency, rows, self.edge_weights)
+
+    def to(self, device: torch.device | str) -> "Relation":
+        return Relation(self.adjacency.to(device), self.edge_weights.to(device), self.total_weights.to(device))
+
+
+def build_relations(
+    graph: Adjacency, order: int, normalize: bool = True, dtype: torch.dtype = torch.float32
+) -> list[Relation]:
+    """Â_1 .. Â_order of a whole graph: costly for order 2 and up, so build them once."""
+    return [Relation.build(graph.power(hop), normalize, dtype) for hop in range(1, order + 1)]
+
+
+def build_world_relations(
+    world: World, sizes: Sequence[int], patterns: Sequence[Adjacency], normalize: bool, dtype: torch.dtype
+) -> tuple[list[Relation], Halo]:
+    """Relations among the rows of all ranks, of which this one has the targets. Every rank must call this.
+
+    `sizes` are the numbers of rows of all ranks; the patterns' sources count these rows, one rank after another.
+    """
+    ends = torch.tensor([0, *sizes]).cumsum(0)
+    own = range(int(ends[world.rank]), int(ends[world.rank + 1]))
+    outside = [pattern.sources[(pattern.sources < own.start) | (pattern.sources >= own.stop)] for pattern in patterns]
+    copied = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *outside]))  # ascending: by owner
+    counts = torch.searchsorted(copied, ends).diff().tolist()
+    halo = Halo.build(world, [rows - base for rows, base in zip(copied.split(counts), ends.tolist(), strict=False)])
+    relations = []
+    for pattern in (_renumbered(pattern, own, copied) for pattern in patterns):
+        out_degrees = pattern.out_degrees.clone()
+        halo.give_back(out_degrees, world)
+        halo.fetch(out_degrees, world)
+        relations.append(Relation.build(pattern, normalize, dtype, out_degrees))
+    return relations, halo
+
+
+def _renumbered(pattern: Adjacency, own: range, copied: Tensor) -> Adjacency:
+    """Sources of its own become the first rows, the others their place in `copied` after them."""
+    sources = pattern.sources
+    places = torch.searchsorted(copied, sources.long()) + len(own)
+    inside = (sources >= own.start) & (sources < own.stop)
+    renumbered = torch.where(inside, sources - own.start, places.to(sources.dtype))
+    return Adjacency(pattern.indptr, renumbered, len(own) + len(copied))
+
+
+def mapped_sums(sums: Iterable[Tensor], totals: Tensor, maps: Tensor, offsets: Tensor) -> Tensor:
+    """Σ_j sums_j maps[j]ᵀ + totals_j ⊗ offsets[j], of each hop's sums [n, c] and total weights [n, j].
+
+    Maps are [j, c, c] and offsets [j, c]; not recorded for differentiation.
+    """
+    out = torch.mm(totals, offsets)
+    for hop_sums, weight in zip(sums, maps, strict=True):
+        out.addmm_(hop_sums, weight.t())
+    return out
+
+
+def relate(rows: Tensor, maps: Tensor, offsets: Tensor, relations: Sequence[Relation]) -> Tensor:
+    """`mapped_sums` of the relations' sums of rows [sources, d], [n, c]; differentiable.
+
+    The backward pass works from the transposed edges, so that no hop's sums are kept.
+    """
+    out: Tensor = _Relate.apply(rows, maps, offsets, relations)
+    return out
+
+
+class _Relate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, maps: Tensor, offsets: Tensor, relations: Sequence[Relation]) -> Tensor:
+        ctx.save_for_backward(rows, maps)
+        ctx.relations, ctx.totals = relations, torch.stack([relation.total_weights for relation in relations], 1)
+        sums = (spmm(relation.adjacency, rows, relation.edge_weights) for relation in relations)
+        return mapped_sums(sums, ctx.totals, maps, offsets)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, maps = ctx.saved_tensors
+        grad_rows, grad_maps = torch.zeros_like(rows), torch.empty_like(maps)
+        for hop, relation in enumerate(ctx.relations):
+            returned = spmm(relation.adjacency.transposed[0], grad, relation.transposed_weights)
+            grad_rows.addmm_(returned, maps[hop])
+            torch.mm(returned.t(), rows, out=grad_maps[hop])  # gradᵀ Â rows, without keeping Â rows
+        return grad_rows, grad_maps, ctx.totals.t() @ grad, None

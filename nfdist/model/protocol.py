@@ -1,0 +1,144 @@
+"""What a model is to training and evaluation: how it is called, what it answers, and what it can do.
+
+A new one is a file that satisfies `Model` and a line in build.py.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nfdist.config import Config, ModelConfig
+from nfdist.errors import ConfigError
+from nfdist.graph.halo import Halo
+from nfdist.graph.relation import Relation
+from nfdist.world import World
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which randomness a forward pass uses. Noise and dropout belong to node ids, never to rows."""
+
+    seed: int
+    step: int
+    node_ids: Tensor
+
+
+@dataclass(frozen=True)
+class Output:
+    """Logits [n, outputs] and, where a scale was given, the model's own auxiliary loss times that.
+
+    There may be `earlier` logits, which are to be trained as the last ones.
+    """
+
+    logits: Tensor
+    auxiliary_loss: Tensor | None
+    earlier: tuple[Tensor, ...] = ()
+
+
+class Model(Protocol):
+    """A module in training or evaluation mode.
+
+    `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
+    `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
+    its own, and `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and leaves
+    what new nodes are predicted from.
+    """
+
+    orders: range
+    needs_graph: bool
+    crosses_ranks: bool
+    has_auxiliary_loss: bool
+    sweeps: bool
+    training: bool
+
+    @classmethod
+    def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "Model":
+        """The model of a configuration, its weights drawn from a seed."""
+        ...
+
+    @classmethod
+    def check_settings(cls, model: ModelConfig) -> None:
+        """Refuse settings that this model cannot have."""
+        ...
+
+    @staticmethod
+    def sizes_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+        """How many features it takes and how many outputs it has, by its weights."""
+        ...
+
+    @property
+    def num_features(self) -> int: ...
+
+    @property
+    def num_outputs(self) -> int: ...
+
+    def __call__(
+        self,
+        features: Tensor,
+        relations: Sequence[Relation],
+        draw: Draw,
+        *,
+        auxiliary_scale: float = 0.0,
+        world: World | None = None,
+        halo: Halo | None = None,
+    ) -> Output:
+        """Logits of n nodes by their features [n, f], which may be sparse, and Â_1 .. Â_order over them.
+
+        In a world of several ranks every rank must call this.
+        """
+        ...
+
+    def auxiliary_scale(self, weight: float, count: int) -> float:
+        """What to scale the auxiliary loss by, so that it is a mean over `count` edges or nodes of all ranks."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+    def to(self, *placement: Any) -> "Model": ...
+
+    def cpu(self) -> "Model": ...
+
+    def train(self, mode: bool = True) -> "Model": ...
+
+    def eval(self) -> "Model": ...
+
+
+def check_sizes(num_features: int, num_outputs: int) -> None:
+    """Refuse a model of nothing."""
+    if num_features < 1 or num_outputs < 1:
+        raise ConfigError(f"a model needs input features and outputs, got {num_features} and {num_outputs}")
+
+
+def check_features(features: Tensor, num_features: int, draw: Draw) -> None:
+    """Refuse features of another width, with NaN or infinite entries, or not as many as there are node ids."""
+    if features.ndim != 2 or features.shape[1] != num_features:
+        raise ConfigError(f"features must be [nodes, {num_features}], got {list(features.shape)}")
+    if draw.node_ids.shape != features.shape[:1]:
+        raise ConfigError(f"node_ids must be [{len(features)}], one for every node, got {list(draw.node_ids.shape)}")
+    values = features.values() if features.layout == torch.sparse_csr else features
+    if not torch.isfinite(values.sum()):
+        dense = features.to_dense() if features.layout == torch.sparse_csr else features
+        broken = (~torch.isfinite(dense)).any(1).nonzero()[:, 0]
+        if len(broken):
+            raise ConfigError(f"features of {len(broken)} nodes are NaN or infinite, first at row {int(broken[0])}")
+
+
+def check_relations(name: str, relations: Sequence[Relation], order: int, num_nodes: int, num_sources: int) -> None:
+    """Refuse relations that are not one for each hop, among so many nodes."""
+    if len(relations) != order:
+        raise ConfigError(f"{name} needs {order} relations, one for each hop, got {len(relations)}")
+    for hop, relation in enumerate(relations, start=1):
+        found = relation.adjacency.num_nodes, relation.adjacency.num_sources
+        if found != (num_nodes, num_sources):
+            raise ConfigError(
+                f"relation {hop} has {found[0]} nodes and {found[1]} sources, given are {num_nodes} and {num_sources}"
+            )

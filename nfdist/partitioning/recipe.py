@@ -1,0 +1,66 @@
+"""Recipe: all that `nfdist partition` needs to know, from a TOML file, the command line, or both."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfdist.errors import ConfigError
+from nfdist.partitioning.assign import METHODS
+from nfdist.partitioning.sources import SourceOptions
+from nfdist.settings import convert_fields, read_toml, show
+
+MOST_PARTS = 1 << 16  # each is a folder of files
+SOURCE_KEYS = tuple(field.name for field in dataclasses.fields(SourceOptions))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A source, how to read it, into how many parts and where to."""
+
+    source: str
+    parts: int
+    out: str
+    method: str = "metis"
+    assignment: str = ""
+    directed: bool = False
+    options: SourceOptions = dataclasses.field(default_factory=SourceOptions)
+
+    def __post_init__(self) -> None:
+        convert_fields(self)
+        if not 1 <= self.parts <= MOST_PARTS:
+            raise ConfigError(f"parts must be at least 1 and at most {MOST_PARTS:,}, got {self.parts}")
+        for name, what in (("source", "a dataset or a path"), ("out", "the directory to make")):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} is empty: name {what}")
+        if self.method not in METHODS:
+            raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if (self.method == "file") != bool(self.assignment):
+            raise ConfigError("method file and --assignment FILE go together")
+
+    @staticmethod
+    def build(source: str, given: Mapping[str, Any]) -> "Recipe":
+        """The recipe of a source or a recipe file, with what was given on the command line on top."""
+        merged: dict[str, Any] = {"source": source}
+        if source.endswith(".toml"):
+            merged = {"out": str(Path(source).with_suffix("")), **read_toml(Path(source))}
+            if "source" not in merged:
+                raise ConfigError(f"recipe {source} names no source: add source = ...")
+        merged |= given
+        known = (*(field.name for field in dataclasses.fields(Recipe) if field.name != "options"), *SOURCE_KEYS)
+        for key in merged:
+            if key not in known:
+                nearest = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.0)[0]
+                spelled = key if key.isidentifier() and len(key) < 100 else show(key)
+                raise ConfigError(f"recipe {source} has an unknown key {spelled}: did you mean {nearest}?")
+        for key, flag in (("parts", "--parts P"), ("out", "--out DIR")):
+            if key not in merged:
+                raise ConfigError(f"partitioning {source} needs {flag}")
+        options = {key: merged.pop(key) for key in SOURCE_KEYS if key in merged}
+        return Recipe(**merged, options=SourceOptions(**options))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The recipe as a manifest records it."""
+        return dataclasses.asdict(self)

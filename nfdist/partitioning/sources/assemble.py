@@ -1,0 +1,122 @@
+"""From what a reader found to a checked SourceGraph: ids, features, edges, labels, task and split."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from nfdist.config import parse_fractions
+from nfdist.errors import PartitionError
+from nfdist.partitioning.sources import features, splits, validation
+from nfdist.partitioning.sources.options import SourceOptions
+from nfdist.partitioning.sources.raw_graph import RawGraph
+from nfdist.store.graph import SourceGraph, draw_split
+
+_LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
+
+
+def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
+    """The checked graph of what was read."""
+    rows = features.prepare(raw.features, raw.name)
+    num_nodes = rows.shape[0]
+    validation.check_not_empty(raw.name, num_nodes)
+    original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
+    if raw.original_ids is not None:
+        validation.check_ids(raw.name, original_ids)
+    validation.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
+    validation.check_features(raw.name, rows, original_ids)
+    if options.normalize_features == "row":
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            rows = features.normalize_rows(rows)
+        validation.check_features(f"{raw.name} with normalized rows", rows, original_ids)
+    labels, task, num_classes = _convert_labels(raw, original_ids, options.task)
+    split = _choose_split(raw, labels, options)
+    sources, targets = _choose_edges(raw, rows, options.knn)
+    return SourceGraph(
+        raw.name, original_ids, sources, targets, rows, labels, split, task, num_classes, tuple(raw.notes)
+    )
+
+
+def _convert_labels(raw: RawGraph, original_ids: NDArray[Any], wanted: str) -> tuple[NDArray[Any], str, int]:
+    """Labels as integers with -1 for none, the task they make, and its number of classes or questions."""
+    num_nodes = len(original_ids)
+    if raw.labels is None:
+        raw.notes.append("the source has no labels")
+        return np.full(num_nodes, -1), wanted or "single", raw.num_classes
+    if raw.labels.ndim not in (1, 2) or raw.labels.shape[1:] == (0,):
+        raise PartitionError(f"{raw.name}: labels must be [n] or [n, questions], got {list(raw.labels.shape)}")
+    validation.check_length(f"{raw.name}: the list of labels", len(raw.labels), num_nodes)
+    labels = _as_integers(raw.labels, raw.name, original_ids)
+    if labels.ndim == 2 and labels.shape[1] == 1 and wanted != "multi":
+        labels = labels[:, 0]
+    task = wanted or ("single" if labels.ndim == 1 else "multi")
+    if labels.ndim != (2 if task == "multi" else 1):
+        raise PartitionError(
+            f"{raw.name}: a {task} task needs labels {'[n, questions]' if task == 'multi' else '[n]'}, "
+            f"got {list(labels.shape)}"
+        )
+    validation.check_labels(raw.name, labels, 0 if task == "single" else 2, original_ids)
+    if task == "multi":
+        return labels.astype(np.int8), task, labels.shape[1]
+    labels = labels.astype(np.int64, copy=False)
+    shown = max(int(labels.max(initial=-1)) + 1, raw.num_classes)
+    return labels, task, 2 if task == "binary" else shown
+
+
+def _as_integers(labels: NDArray[Any], name: str, original_ids: NDArray[Any]) -> NDArray[Any]:
+    if labels.dtype == np.bool_:
+        return labels.astype(np.int8)
+    if labels.dtype.kind == "f":  # how pandas writes integers of which some are missing
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+            labels = labels.astype(np.float64)  # float16 cannot even be compared with large numbers
+        missing = np.isnan(labels)
+        fractions = np.argwhere(~missing & ((np.floor(labels) != labels) | (np.abs(labels) > _LARGEST_WHOLE)))
+        if len(fractions):
+            raise PartitionError(
+                f"{name}: labels must be integers, got {labels[tuple(fractions[0])]} "
+                f"at node {original_ids[fractions[0][0]]!s}"
+            )
+        return np.where(missing, -1, labels).astype(np.int64)
+    validation.check_integers(f"{name}: labels", labels)
+    return labels
+
+
+def _choose_split(raw: RawGraph, labels: NDArray[Any], options: SourceOptions) -> NDArray[np.int8]:
+    if options.split == "official" and raw.members is None:
+        raise PartitionError(f"{raw.name} has no official split: choose split {splits.DEFAULT_RANDOM}")
+    if raw.members is not None and options.split in (None, "official"):
+        return splits.official(raw.members, len(labels), options.split_index, raw.name)
+    if options.split_index:
+        raise PartitionError(
+            f"split_index {options.split_index} is for official splits, and {raw.name} gets a random one"
+        )
+    labeled = (labels >= 0).reshape(len(labels), -1).any(axis=1)
+    fractions = parse_fractions("split", options.split or splits.DEFAULT_RANDOM, "official")
+    return draw_split(np.asarray(labeled), fractions, options.seed)
+
+
+def _choose_edges(raw: RawGraph, rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    num_nodes = rows.shape[0]
+    if neighbors:
+        if len(raw.sources):
+            raw.notes.append(f"{len(raw.sources)} edges are replaced by a {neighbors}-nearest-neighbor graph")
+        return _nearest_neighbors(rows, neighbors)
+    validation.check_edges(raw.name, raw.sources, raw.targets, num_nodes)
+    if not len(raw.sources):
+        raw.notes.append("the source has no edges (a graph can be made from its features: knn)")
+    return _signed(raw.sources), _signed(raw.targets)
+
+
+def _signed(ends: NDArray[Any]) -> NDArray[Any]:
+    # torch would compare a short number with the count of nodes in its own type.
+    return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
+
+
+def _nearest_neighbors(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    from nfdist.sparse.knn import knn_graph  # imported late: most sources need no torch
+
+    # scikit-learn knows no newer kind of sparse rows, and distances in float16 would overflow.
+    known = scipy.sparse.csr_matrix(rows) if scipy.sparse.issparse(rows) else rows.astype(np.float32, copy=False)
+    graph = knn_graph(known, neighbors)
+    return graph.sources.numpy(), graph.targets.numpy()

@@ -1,0 +1,69 @@
+"""Node features in one form: float32 or float16 rows, dense, or CSR where almost all entries are zero."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from nfdist.errors import PartitionError
+
+SPARSE_DENSITY = 0.1  # below this share of nonzeros, rows stay sparse
+MOST_COLUMNS = 1 << 24  # the first layer has dozens of weights for each
+_ROWS_AT_ONCE = 1 << 16
+
+
+def prepare(features: Any, name: str) -> Any:
+    """Features [n, f] as float32, float16 where they were, or as a float32 CSR array where sparse and given so."""
+    if getattr(features, "ndim", 0) != 2:
+        raise PartitionError(f"{name}: features must be a table [nodes, columns], got shape {np.shape(features)}")
+    if features.dtype.kind not in "fiub":
+        raise PartitionError(f"{name}: features must be numbers, got {features.dtype}")
+    if features.shape[1] == 0:
+        raise PartitionError(f"{name}: features have no columns: NodeFormer needs at least one")
+    if features.shape[1] > MOST_COLUMNS:
+        raise PartitionError(f"{name}: features have {features.shape[1]:,} columns: give at most {MOST_COLUMNS:,}")
+    if not scipy.sparse.issparse(features):
+        return _as_float(features)
+    rows = scipy.sparse.csr_array(features)
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such with its node
+        rows.data = rows.data.astype(np.float32, copy=False)
+    rows.sum_duplicates()
+    return rows if keeps_sparse(rows.nnz, rows.shape) else rows.toarray()
+
+
+def keeps_sparse(nonzeros: int, shape: tuple[int, int]) -> bool:
+    """Whether rows that were given sparse stay so."""
+    return nonzeros < SPARSE_DENSITY * shape[0] * shape[1]
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> str:
+    """The type that dense features of a type are stored in."""
+    return "float16" if dtype == np.float16 else "float32"
+
+
+def normalize_rows(features: Any) -> Any:
+    """Every row divided by the sum of its absolute values; rows of zeros stay."""
+    if scipy.sparse.issparse(features):
+        scale = _inverse(np.asarray(abs(features).sum(axis=1), dtype=np.float32))
+        features.data *= np.repeat(scale, np.diff(features.indptr))
+        return features
+    normalized = features if features.flags.writeable else features.copy()
+    for start in range(0, len(features), _ROWS_AT_ONCE):
+        rows = normalized[start : start + _ROWS_AT_ONCE]
+        rows[:] = rows * _inverse(np.abs(rows).sum(axis=1, dtype=np.float32))[:, None]
+    return normalized
+
+
+def _inverse(sums: Any) -> Any:
+    # A sum that overflows would make its row zeros; NaN is refused.
+    return np.divide(1, np.where(np.isinf(sums), np.nan, sums), out=np.ones_like(sums), where=sums > 0)
+
+
+def _as_float(features: Any) -> Any:
+    if features.dtype in (np.float32, np.float16):
+        return np.ascontiguousarray(features)
+    converted = np.empty(features.shape, np.float32)
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such with its node
+        for start in range(0, len(features), _ROWS_AT_ONCE):
+            converted[start : start + _ROWS_AT_ONCE] = features[start : start + _ROWS_AT_ONCE]
+    return converted

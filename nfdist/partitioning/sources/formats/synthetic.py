@@ -1,0 +1,181 @@
+"""amazon2m-like: a graph of Amazon2M's shape at any scale, made on the spot.
+
+Nodes live in communities, communities belong to one of 47 classes of uneven size, and most nodes have the class of
+their community. Half-degrees follow a power law: a node holds that many tickets. Tickets lie in the order of classes
+and communities, so "someone of my community", "someone of my class" and "anyone" are three ranges to draw a ticket
+from, and hubs are drawn as often as their degree asks. Features are the class's center under heavy noise, so they
+tell little of one node and much of its neighborhood.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nfdist import seeds
+from nfdist.partitioning.sources.formats.source_format import SourceCounts, SourceFormat, register
+from nfdist.partitioning.sources.options import SourceOptions
+from nfdist.partitioning.sources.raw_graph import RawGraph
+
+NAME = "amazon2m-like"
+NUM_FEATURES = 100
+NUM_CLASSES = 47
+_FULL_NODES, _FULL_EDGES = 2_449_029, 61_859_140  # Amazon2M's, each edge once
+
+_COMMUNITY_NODES = 600  # on average, where the graph is large enough
+_CLASS_EXPONENT = 0.9  # the size of the r-th class is r to the minus this
+_DEGREE_EXPONENT = 2.3  # of the power law's density
+_LARGEST_DEGREE = 400  # in means
+_OWN_CLASS = 0.75  # the share of nodes that have the class of their community
+_COMMUNITY_EDGES, _CLASS_EDGES = 0.55, 0.30  # the others go anywhere
+_CLASS_SIGNAL = 0.20  # length of a class center's entries, in standard deviations of the noise
+_COMMUNITY_SIGNAL = 0.12
+
+_EDGES_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 17
+
+
+def _sizes(scale: float) -> tuple[int, int]:
+    """The number of nodes and of undirected edges at a scale."""
+    num_nodes = max(2, round(_FULL_NODES * scale))
+    return num_nodes, min(round(_FULL_EDGES / _FULL_NODES * num_nodes), num_nodes * (num_nodes - 1) // 4)
+
+
+def count(path: None, options: SourceOptions) -> SourceCounts:
+    return SourceCounts(*_sizes(options.scale), NUM_FEATURES, None, "float32")
+
+
+def read(path: None, name: str, options: SourceOptions) -> RawGraph:
+    """The graph at a scale, each undirected edge once and without self-loops."""
+    seed = options.seed
+    num_nodes, num_edges = _sizes(options.scale)
+    plan = _Plan.draw(num_nodes, num_edges, seed)
+    rows = _stream(seed, "order").permutation(num_nodes).astype(np.int32)  # a node's row, by its place in the plan
+    sources, targets = _draw_edges(plan, rows, num_edges, seed)
+    labels = np.empty(num_nodes, np.int64)
+    labels[rows] = plan.labels
+    communities = np.empty(num_nodes, np.int32)
+    communities[rows] = plan.communities
+    features = _draw_features(labels, communities, seed)
+    return RawGraph(name, sources, targets, features, labels, num_classes=NUM_CLASSES)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Nodes by class and community: each one's community and label, and the ranges of tickets to draw from."""
+
+    communities: NDArray[np.int32]
+    labels: NDArray[np.int64]
+    tickets: NDArray[np.int32]
+    community_ends: NDArray[np.int64]  # community c holds tickets ends[c] .. ends[c + 1]
+    class_ends: NDArray[np.int64]  # and the communities of class k tickets ends[k] .. ends[k + 1]
+
+    @classmethod
+    def draw(cls, num_nodes: int, num_edges: int, seed: int) -> "_Plan":
+        stream = _stream(seed, "plan")
+        prior = np.arange(1, NUM_CLASSES + 1) ** -_CLASS_EXPONENT
+        prior /= prior.sum()
+        num_communities = max(2 * NUM_CLASSES, num_nodes // _COMMUNITY_NODES)
+        per_class = np.maximum(1, np.rint(prior * num_communities)).astype(np.int64)
+        class_of = np.repeat(np.arange(NUM_CLASSES), per_class)
+        # A community's size varies by class, so that classes keep their share however few communities they have.
+        shares = stream.lognormal(sigma=0.5, size=len(class_of))
+        shares *= prior[class_of] / np.bincount(class_of, shares)[class_of]
+        ends = np.rint(np.cumsum(shares) / shares.sum() * num_nodes).astype(np.int64)
+        communities = np.repeat(np.arange(len(class_of), dtype=np.int32), np.diff(ends, prepend=0))
+        strays = stream.random(num_nodes) >= _OWN_CLASS
+        labels = np.where(strays, stream.choice(NUM_CLASSES, size=num_nodes, p=prior), class_of[communities])
+        degrees = _draw_degrees(stream, num_nodes, num_edges)
+        tickets = np.repeat(np.arange(num_nodes, dtype=np.int32), degrees)
+        before = np.concatenate([[0], np.cumsum(degrees)])  # tickets of the nodes before
+        community_ends = before[np.concatenate([[0], ends])]
+        class_ends = community_ends[np.concatenate([[0], np.cumsum(per_class)])]
+        return cls(communities, labels, tickets, community_ends, class_ends)
+
+
+def _draw_degrees(stream: np.random.Generator, num_nodes: int, num_edges: int) -> NDArray[np.int64]:
+    """Half-degrees of a power law, at least 1 and with the wanted mean."""
+    weights = (1 - stream.random(num_nodes)) ** (-1 / (_DEGREE_EXPONENT - 1))
+    mean = max(num_edges / num_nodes, 1.0)
+    weights *= mean / weights.mean()
+    np.minimum(weights, min(_LARGEST_DEGREE * mean, num_nodes / 4), out=weights)
+    return np.maximum(1, np.floor(weights + stream.random(num_nodes))).astype(np.int64)
+
+
+def _draw_edges(
+    plan: _Plan, rows: NDArray[np.int32], num_edges: int, seed: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Unique undirected edges: what is drawn twice is drawn again, and the surplus left out evenly."""
+    num_nodes = len(rows)
+    pairs = np.empty(0, np.int64)
+    for attempt in range(12):
+        missing = num_edges - len(pairs)
+        if missing <= 0:
+            break
+        wanted = int((2.0 if attempt else 1.06) * missing) + 16
+        drawn = np.empty(len(pairs) + wanted, np.int64)
+        drawn[: len(pairs)] = pairs
+        filled = len(pairs)
+        for chunk in _draw_pairs(plan, rows, wanted, attempt, seed):
+            drawn[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
+        pairs = drawn[:filled]
+        pairs.sort()
+        keep = np.ones(len(pairs), np.bool_)
+        np.not_equal(pairs[1:], pairs[:-1], out=keep[1:])
+        pairs = pairs[keep]
+    if len(pairs) > num_edges:
+        pairs = pairs[np.arange(num_edges) * len(pairs) // num_edges]
+    return (pairs // num_nodes).astype(np.int32), (pairs % num_nodes).astype(np.int32)
+
+
+def _draw_pairs(
+    plan: _Plan, rows: NDArray[np.int32], wanted: int, attempt: int, seed: int
+) -> Iterator[NDArray[np.int64]]:
+    """Chunks of undirected pairs, each as smaller * n + larger, without self-loops."""
+    num_nodes, num_tickets = len(rows), len(plan.tickets)
+    for start in range(0, wanted, _EDGES_AT_ONCE):
+        stream = _stream(seed, "edges", attempt, start)
+        count = min(_EDGES_AT_ONCE, wanted - start)
+        sources = plan.tickets[stream.integers(num_tickets, size=count)]
+        kind = stream.random(count, dtype=np.float32)
+        low, high = np.zeros(count, np.int64), np.full(count, num_tickets)
+        same_community = kind < _COMMUNITY_EDGES
+        same_class = ~same_community & (kind < _COMMUNITY_EDGES + _CLASS_EDGES)
+        for chosen, groups, ends in (
+            (same_community, plan.communities, plan.community_ends),
+            (same_class, plan.labels, plan.class_ends),
+        ):
+            group = groups[sources[chosen]]
+            low[chosen], high[chosen] = ends[group], ends[group + 1]
+        # In a small graph a class may have no community with nodes: then anyone will do.
+        empty = low == high
+        low[empty], high[empty] = 0, num_tickets
+        targets = plan.tickets[low + (stream.random(count) * (high - low)).astype(np.int64)]
+        ends_a, ends_b = rows[sources], rows[targets]
+        pairs = np.minimum(ends_a, ends_b) * np.int64(num_nodes) + np.maximum(ends_a, ends_b)
+        yield pairs[ends_a != ends_b]
+
+
+def _draw_features(labels: NDArray[np.int64], communities: NDArray[np.int32], seed: int) -> NDArray[np.float32]:
+    """Weak signals of the class and of the community under standard normal noise, [n, 100]."""
+    centers = _stream(seed, "class centers").standard_normal((NUM_CLASSES, NUM_FEATURES), dtype=np.float32)
+    places = _stream(seed, "community centers").standard_normal((communities.max() + 1, NUM_FEATURES), dtype=np.float32)
+    centers *= _CLASS_SIGNAL
+    places *= _COMMUNITY_SIGNAL
+    features = np.empty((len(labels), NUM_FEATURES), np.float32)
+    for start in range(0, len(labels), _ROWS_AT_ONCE):
+        chunk = features[start : start + _ROWS_AT_ONCE]
+        _stream(seed, "features", start).standard_normal(out=chunk, dtype=np.float32)
+        chunk += centers[labels[start : start + _ROWS_AT_ONCE]]
+        chunk += places[communities[start : start + _ROWS_AT_ONCE]]
+    return features
+
+
+def _stream(seed: int, *purpose: str | int) -> np.random.Generator:
+    return seeds.numpy_generator(seed, NAME, *purpose)
+
+
+# Before all others: what is made is not looked for.
+register(SourceFormat("synthetic", 0, read, count, datasets=(NAME,), options=("scale",)))

@@ -1,0 +1,60 @@
+"""Sums over neighbors: the sparse products of nfdist, written once.
+
+    spmm    out[t] = Σ over in-edges s -> t of weights[e] rows[s]
+    spmm_t  out[s] = Σ over out-edges s -> t of weights[e] rows[t]
+    sddmm   out[e] = left[t] . right[s]
+
+On the CPU torch's embedding bag is the fastest of those tried (benchmarks/sparse.py); it exists on GPUs too.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.csr import sparse_csr
+
+
+def spmm(graph: Adjacency, rows: Tensor, edge_weights: Tensor | None = None) -> Tensor:
+    """Σ over in-edges of edge_weights[e] rows[source], [n, c]; `propagate` has a gradient."""
+    return segment_spmm(graph.indptr, graph.sources, rows, edge_weights)
+
+
+def segment_spmm(indptr: Tensor, sources: Tensor, rows: Tensor, edge_weights: Tensor | None = None) -> Tensor:
+    """`spmm` of the in-edges sources[indptr[t] : indptr[t + 1]] of consecutive targets."""
+    return F.embedding_bag(sources, rows, indptr, mode="sum", include_last_offset=True, per_sample_weights=edge_weights)
+
+
+def spmm_t(graph: Adjacency, rows: Tensor, edge_weights: Tensor) -> Tensor:
+    """Σ over out-edges of edge_weights[e] rows[target], [sources, c]; not recorded for differentiation."""
+    transposed, positions = graph.transposed
+    return spmm(transposed, rows, edge_weights.index_select(0, positions))
+
+
+def sddmm(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
+    """left[target] . right[source] of every edge, [e]; not recorded for differentiation."""
+    shape = (graph.num_nodes, graph.num_sources)
+    pattern = sparse_csr(graph.indptr, graph.sources, left.new_zeros(graph.num_edges), shape)
+    products: Tensor = torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
+    return products
+
+
+def propagate(graph: Adjacency, rows: Tensor, edge_weights: Tensor) -> Tensor:
+    """`spmm` over the edges of a graph, differentiable in the rows: its gradient is `spmm_t`."""
+    out: Tensor = _Propagate.apply(rows, graph, edge_weights)
+    return out
+
+
+class _Propagate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, graph: Adjacency, edge_weights: Tensor) -> Tensor:
+        ctx.graph, ctx.edge_weights = graph, edge_weights
+        return spmm(graph, rows.contiguous(), edge_weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return spmm_t(ctx.graph, grad.contiguous(), ctx.edge_weights), None, None

@@ -1,0 +1,248 @@
+"""Batches: the rows, labels and edges of a step, made ahead of time by a thread of their own."""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from nfdist.config import RelationConfig
+from nfdist.devices import is_gpu
+from nfdist.graph.halo import Halo
+from nfdist.graph.relation import Relation, build_world_relations
+from nfdist.store.graph import TRAIN
+from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+from nfdist.training.sampling import Position, Sampler
+from nfdist.world import World
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a rank trains on in one step: its nodes, of which `labeled` rows have a label that counts, and their edges.
+
+    `after` is the position once the step is made.
+    """
+
+    node_ids: Tensor
+    features: Tensor
+    labeled: Tensor
+    labels: Tensor
+    relations: list[Relation]
+    halo: Halo | None
+    after: Position
+    sent_bytes: int = 0
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.node_ids)
+
+    @property
+    def num_edges(self) -> int:
+        return self.relations[0].adjacency.num_edges if self.relations else 0
+
+    def checksum(self) -> str:
+        """A name for the rows of this batch, to tell whether two ranks or runs met the same ones."""
+        return blake2b(self.node_ids.numpy().tobytes(), digest_size=8).hexdigest()
+
+    def to(self, device: torch.device) -> "Batch":
+        if not is_gpu(device):
+            return self
+        moved = {name: getattr(self, name).to(device, non_blocking=True) for name in ("features", "labeled", "labels")}
+        relations = [relation.to(device) for relation in self.relations]
+        return replace(self, **moved, relations=relations, halo=self.halo.to(device) if self.halo else None)
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Reads batches from a store. In a world of several ranks it may talk to the others, so all must assemble alike.
+
+    `split` [nodes] says for which nodes labels count. `world` is used by one thread alone.
+    """
+
+    store: Store | SharedStore
+    hops: Hops
+    relation: RelationConfig
+    split: Tensor
+    world: World
+    dtype: torch.dtype = torch.float32
+
+    def assemble(self, node_ids: list[Tensor], after: Position, buffer: "Buffer | None" = None) -> Batch:
+        """The batch of this rank, given the node ids of all ranks. Every rank must call this.
+
+        With a buffer, its features stay as they are until the buffer is used again.
+        """
+        sent_before = self.world.watch.sent_bytes
+        own = node_ids[self.world.rank]
+        features = self._features(own, buffer)
+        labels = self.store.labels(own)
+        answered = labels >= 0 if labels.ndim == 1 else (labels >= 0).any(1)
+        labeled = ((self.split[own] == TRAIN) & answered).nonzero()[:, 0]
+        relations, halo = self._relations(node_ids)
+        sent = self.world.watch.sent_bytes - sent_before
+        return Batch(own, features, labeled, labels[labeled], relations, halo, after, sent)
+
+    def _features(self, own: Tensor, buffer: "Buffer | None") -> Tensor:
+        if buffer is None or isinstance(self.store, SharedStore) or self.store.manifest.feature_kind == "sparse":
+            return self.store.take(own).to(self.dtype)
+        return self.store.take(own, buffer.rows(len(own), self.store)).to(self.dtype)
+
+    def _relations(self, node_ids: list[Tensor]) -> tuple[list[Relation], Halo | None]:
+        own, hops = node_ids[self.world.rank], range(1, self.relation.order + 1)
+        if self.relation.scope == "rank" or self.world.size == 1 or not hops:
+            patterns = [self.hops.induced(hop, own) for hop in hops]
+            return [Relation.build(pattern, self.relation.normalize, self.dtype) for pattern in patterns], None
+        everyone = torch.cat(node_ids)
+        patterns = [self.hops.induced(hop, own, everyone) for hop in hops]
+        sizes = [len(ids) for ids in node_ids]
+        return build_world_relations(self.world, sizes, patterns, self.relation.normalize, self.dtype)
+
+
+class Buffer:
+    """Memory that one batch after another is read into: fresh pages would cost more than the reading."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0, 0)
+
+    def rows(self, count: int, store: Store) -> Tensor:
+        if len(self._memory) < count or self._memory.shape[1] != store.num_features:
+            dtype = getattr(torch, store.manifest.feature_dtype)
+            self._memory = torch.empty(count, store.num_features, dtype=dtype)
+        return self._memory[:count]
+
+
+class Repeated:
+    """The same batch for every epoch, for steps that take the whole graph: made once, on first use."""
+
+    waited_seconds = 0.0
+
+    def __init__(
+        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+    ) -> None:
+        self._assembler, self._sampler, self._position = assembler, sampler, position
+        self._epochs, self._device = epochs, device
+
+    def __iter__(self) -> Iterator[Batch]:
+        node_ids, after = self._sampler.take(self._position)
+        batch = self._assembler.assemble(node_ids, after).to(self._device)
+        while self._position.epoch < self._epochs:
+            yield replace(batch, after=after)
+            self._position = after
+            after = self._sampler.take(after)[1]
+
+    def __enter__(self) -> "Repeated":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def fetch(
+    assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+) -> "Fetched | Prefetched":
+    """The batches from a position to the end of an epoch, in the background where that keeps something busy.
+
+    That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
+    batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
+    """
+    background = is_gpu(device) or isinstance(assembler.store, SharedStore)
+    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device)
+
+
+class Fetched:
+    """Batches that are made when they are asked for; `waited_seconds` is how long the last one took."""
+
+    def __init__(
+        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+    ) -> None:
+        self._assembler, self._sampler, self._position = assembler, sampler, position
+        self._epochs, self._device = epochs, device
+        self._buffer = Buffer()
+        self.waited_seconds = 0.0
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self._position.epoch < self._epochs:
+            started = time.perf_counter()
+            node_ids, self._position = self._sampler.take(self._position)
+            batch = self._assembler.assemble(node_ids, self._position, self._buffer).to(self._device)
+            self.waited_seconds = time.perf_counter() - started
+            yield batch
+
+    def __enter__(self) -> "Fetched":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Prefetched:
+    """The batches from a position to the end of an epoch, each made while the one before is in use.
+
+    `waited_seconds` is how long the last one was waited for. When it is closed early, every rank has made the same
+    number of batches: as many as were used, and one more.
+    """
+
+    def __init__(
+        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+    ) -> None:
+        self._assembler, self._sampler, self._position = assembler, sampler, position
+        self._epochs, self._device = epochs, device
+        self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue()
+        self._buffers = (Buffer(), Buffer())
+        self._changed = threading.Condition()
+        self._made, self._used, self._closed = 0, 0, False
+        self.waited_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="nfdist batches", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Batch]:
+        while (made := self._next()) is not None:
+            if isinstance(made, BaseException):
+                raise made
+            yield made
+            with self._changed:
+                self._used += 1
+                self._changed.notify()
+
+    def _next(self) -> Batch | BaseException | None:
+        started = time.perf_counter()
+        made = self._ready.get()
+        self.waited_seconds = time.perf_counter() - started
+        return made
+
+    def __enter__(self) -> "Prefetched":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if kind is None:  # after a failure the thread may be waiting for a rank that is lost
+            self._thread.join()
+
+    def _run(self) -> None:
+        # One quiet thread beside a step that wants all cores: it takes the moments in which they wait for each other.
+        torch.set_num_threads(1)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        try:
+            while self._position.epoch < self._epochs and self._wanted():
+                node_ids, after = self._sampler.take(self._position)
+                batch = self._assembler.assemble(node_ids, after, self._buffers[self._made % 2])
+                self._made += 1
+                self._ready.put(batch.to(self._device))
+                self._position = after
+            self._ready.put(None)
+        except BaseException as error:
+            self._ready.put(error)
+
+    def _wanted(self) -> bool:
+        """Wait until one batch is in use and none is ahead, or until nobody wants another."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._made < self._used + 2)
+            return self._made < self._used + 2

@@ -1,0 +1,220 @@
+"""A training job from start to end: what all ranks check first, the run directory, the seeds, the result."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import torch
+from prometheus_client import CollectorRegistry
+
+import nfdist
+from nfdist import log
+from nfdist.collectives import agree, alike, broadcast_text, together
+from nfdist.config import Config
+from nfdist.devices import allocated_bytes
+from nfdist.errors import CheckpointError
+from nfdist.evaluation.graph import EvaluationGraph, open_evaluation_graph
+from nfdist.evaluation.scores import check_metric, resolve_metric
+from nfdist.fields import each_setting
+from nfdist.memory import peak_resident_bytes
+from nfdist.model.build import check_settings
+from nfdist.model.task import Task
+from nfdist.observe.metrics import RunMetrics
+from nfdist.observe.server import serve
+from nfdist.rendezvous import Place
+from nfdist.runs.ownership import owning_directory
+from nfdist.runs.run import Run
+from nfdist.training.graph import Graph
+from nfdist.training.restoring import Restored, read_weights, restore_newest
+from nfdist.training.result import summarize_seeds, versions
+from nfdist.training.signals import StopRequest
+from nfdist.training.trainer import Job, Trainer
+from nfdist.world import World
+
+# What may differ between the hosts of a job, and what may change when a run goes on.
+OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
+FREE_TO_CHANGE = (
+    *OWN_TO_HOST,
+    *("run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
+    *("train.evaluate_every", "train.checkpoint_every", "train.keep"),
+)
+
+
+def train(
+    config: Config, place: Place, world: World, device: torch.device, resume: bool
+) -> tuple[dict[str, Any] | None, Signals | None]:
+    """The result of a run on every rank, or the signal that stopped it. Every rank must call this."""
+    same = {name: value for name, value in flat(config).items() if name not in OWN_TO_HOST}
+    agree(world, {"nfdist": nfdist.__version__, "torch": torch.__version__, "code": code_digest(), **same})
+    with alike():
+        check_settings(config)
+        check_metric(config.evaluate.metric)
+    graph = Graph.open(config, place, world)
+    task = Task(graph.store.task, graph.store.num_classes)
+    start = config.train.init_from
+    initial_weights = together(world, lambda: read_weights(Path(start)) if start else None, CheckpointError)
+    dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+    with ExitStack() as stack:
+        stack.enter_context(_matrix_precision(config.train.precision))
+        metrics = stack.enter_context(_served_metrics(config, place, world, device))
+        evaluation_graph = _evaluation_graph(config, graph, world, dtype)
+        job = Job(
+            config=config,
+            world=world,
+            device=device,
+            dtype=dtype,
+            graph=graph,
+            evaluation_graph=evaluation_graph,
+            task=task,
+            metric=resolve_metric(config.evaluate.metric, task),
+            run=None,
+            metrics=metrics,
+            stop=StopRequest(),
+            initial_weights=initial_weights,
+        )
+        with alike():
+            Trainer(job, config.train.seeds[0], [], None)  # what it refuses should not leave a run behind
+        run, restored = _open_run(config, place, world, graph, resume, stack)
+        with job.stop:
+            return _train_seeds(replace(job, run=run), place, restored)
+
+
+def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dict[str, Any] | None, Signals | None]:
+    seeds = job.config.train.seeds
+    finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
+    for seed in seeds[len(finished) :]:
+        own = restored if restored is not None and restored.state["seed"] == seed else None
+        with alike():
+            trainer = Trainer(job, seed, finished, own)
+        stopped = trainer.run()
+        if stopped is not None:
+            if job.run is not None:
+                log.notice(f"{stopped.name}: stopped at step {trainer.state.position.step}; continue with --resume")
+            return None, stopped
+        finished = [*finished, trainer.result()]
+    result = {
+        "metric": job.metric,
+        **summarize_seeds(finished),
+        "restarts": place.restarts,
+        "world_size": job.world.size,
+        "versions": versions(),
+        "peak_memory_bytes": peak_resident_bytes(),
+    }
+    if job.run is not None:
+        job.run.write_result(result)
+    return result, None
+
+
+def flat(config: Config) -> dict[str, str]:
+    """Every setting by its full name, as text."""
+    return {name: str(attrgetter(name)(config)) for name, _ in each_setting(Config)}
+
+
+def code_digest() -> str:
+    """A name for the code of nfdist on this host."""
+    package = Path(nfdist.__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _open_run(
+    config: Config, place: Place, world: World, graph: Graph, resume: bool, stack: ExitStack
+) -> tuple[Run | None, Restored | None]:
+    """The run directory, owned by rank 0 until `stack` ends, and on every rank what an earlier run left in it."""
+    path = Path(config.run.dir)
+
+    def begin() -> Run | None:
+        if world.rank != 0:
+            return None
+        stack.enter_context(owning_directory(path, "train", "trained", place.launch))
+        return _begin_run(config, place, resume)
+
+    run = together(world, begin, CheckpointError)
+    goes_on = broadcast_text(world, "yes" if resume or (run is not None and _restarted(run, place)) else "no", 0)
+    restored = restore_newest(world, path, config.train.seeds) if goes_on == "yes" else None
+    if restored is not None:
+        together(world, lambda: _take_up(run, restored, graph), CheckpointError)
+    else:  # metrics tell of steps that came to no checkpoint
+        together(world, lambda: None if run is None else run.metrics_file.truncate(0), CheckpointError)
+    return run, restored
+
+
+def _begin_run(config: Config, place: Place, resume: bool) -> Run:
+    path = Path(config.run.dir)
+    if Run.holds_run(path):
+        run = Run.open(path)
+        if resume or _restarted(run, place):
+            return _continued(run, config)
+    return Run.create(path, config, place.launch)
+
+
+def _restarted(run: Run, place: Place) -> bool:
+    """Whether the launcher that began the run has started this process, again or after losing another host."""
+    return run.owner == place.launch != ""
+
+
+def _continued(run: Run, config: Config) -> Run:
+    """The run with what changed in its configuration, where that may change."""
+    before, now = flat(run.config), flat(config)
+    for name, value in now.items():
+        if value != before[name] and name not in FREE_TO_CHANGE:
+            raise CheckpointError(
+                f"{run.path} was begun with {name} = {before[name]}, not {value}: leave it as it was, or begin a run "
+                "in another run.dir (train.init_from takes weights along)"
+            )
+    return run.reconfigured(config)
+
+
+def _take_up(run: Run | None, restored: Restored, graph: Graph) -> None:
+    """Make the run directory what it was at the checkpoint."""
+    if restored.state["partition"] != graph.store.fingerprint():
+        raise CheckpointError(
+            f"the run was trained on another partition than {graph.store.directory}: give data.partition that one"
+        )
+    if run is None:
+        return
+    log.notice(f"continuing seed {restored.state['seed']} after step {restored.state['step']}")
+    if restored.rank == 0:  # otherwise the metrics are on another host, and these begin here
+        seed, seeds = restored.state["seed"], run.config.train.seeds
+        run.metrics_file.truncate(restored.state["metrics_bytes"])
+        run.forget_after(seed, restored.state["step"])
+        for later in seeds[seeds.index(seed) + 1 :]:  # whose checkpoints were all damaged: they are trained again
+            run.forget_after(later, -1)
+        run.mark_again(seed)
+    for name, value in versions().items():
+        before = restored.state["versions"][name]
+        if before != value:
+            log.notice(f"{name} was {before} before and is {value}: results may differ in their last digits")
+
+
+def _evaluation_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) -> EvaluationGraph | None:
+    if config.train.evaluate_every == 0:
+        return None
+    return open_evaluation_graph(config, graph.store, graph.hops, world, dtype=dtype)
+
+
+@contextmanager
+def _matrix_precision(precision: str) -> Iterator[None]:
+    """With bf16 the products inside attention may take bf16 factors too, where the processor has them."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium" if precision == "bf16" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _served_metrics(config: Config, place: Place, world: World, device: torch.device) -> Iterator[RunMetrics]:
+    """The instruments of this rank, behind a port of their own."""
+    registry = CollectorRegistry()
+    port = config.observe.port + place.local_rank if config.observe.port else 0
+    with serve(registry, config.observe.host, port):
+        yield RunMetrics(registry, world.rank, place.restarts, allocated_bytes(device))

@@ -1,0 +1,292 @@
+"""The training of one seed: the loop, read from top to bottom."""
+
+import time
+from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from signal import Signals
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nfdist import log
+from nfdist.collectives import tally
+from nfdist.config import Config
+from nfdist.devices import on_cpu
+from nfdist.evaluation.graph import EvaluationGraph
+from nfdist.evaluation.scores import direction, score
+from nfdist.evaluation.split import split_of
+from nfdist.memory import peak_resident_bytes
+from nfdist.model.build import build_model
+from nfdist.model.nodeformer import evaluation_seed
+from nfdist.model.task import Task
+from nfdist.observe.metrics import RunMetrics, StepFacts
+from nfdist.runs.ranking import better
+from nfdist.runs.run import Run
+from nfdist.training.batches import Assembler, Batch, Fetched, Prefetched, Repeated, fetch
+from nfdist.training.graph import Graph
+from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
+from nfdist.training.restoring import Restored, load_weights
+from nfdist.training.result import versions
+from nfdist.training.sampling import Position
+from nfdist.training.signals import StopRequest
+from nfdist.training.step import Counts, StepLoss, Stepper, replicate
+from nfdist.world import World
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the seeds of a run share. Only rank 0 has the run directory."""
+
+    config: Config
+    world: World
+    device: torch.device
+    dtype: torch.dtype
+    graph: Graph
+    evaluation_graph: EvaluationGraph | None
+    task: Task
+    metric: str
+    run: Run | None
+    metrics: RunMetrics
+    stop: StopRequest
+    initial_weights: dict[str, Tensor] | None
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What the ranks tell each other before a step: counts, how unequal the last step's work was, who must stop."""
+
+    counts: Counts
+    straggler_gap_seconds: float
+    stop: Signals | None
+
+
+@dataclass
+class State:
+    """What a checkpoint remembers beside the tensors; randomness is a function of seed and step, so it needs none."""
+
+    position: Position = field(default_factory=Position)
+    best: dict[str, Any] | None = None
+    final: dict[str, Any] | None = None
+    evaluations_since_best: int = 0
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @staticmethod
+    def restored(saved: dict[str, Any]) -> "State":
+        position = Position(saved["step"], saved["epoch"], tuple(saved["consumed"]))
+        seconds = defaultdict(float, saved["seconds"])
+        return State(position, saved["best"], saved["final"], saved["evaluations_since_best"], seconds)
+
+    def as_dict(self) -> dict[str, Any]:
+        position = self.position
+        return {
+            "step": position.step,
+            "epoch": position.epoch,
+            "consumed": list(position.consumed),
+            "best": self.best,
+            "final": self.final,
+            "evaluations_since_best": self.evaluations_since_best,
+            "seconds": dict(self.seconds),
+        }
+
+
+class Trainer:
+    """One seed of a job. Every rank makes one and calls `run`."""
+
+    def __init__(self, job: Job, seed: int, finished: list[dict[str, Any]], restored: Restored | None) -> None:
+        self.job, self.seed, self.finished = job, seed, finished
+        config, store = job.config, job.graph.store
+        model = build_model(config, store.num_features, job.task.num_classes, seed)
+        self.model = model.to(job.device, job.dtype)
+        self.optimizer = make_optimizer(self.model, config.train)
+        self.state = State()
+        if restored is not None:
+            load_weights(self.model, restored.tensors["weights"], "the checkpoint")
+            restore_optimizer(self.optimizer, self.model, restored.tensors["optimizer"])
+            self.state = State.restored(restored.state)
+        elif job.initial_weights is not None:
+            load_weights(self.model, job.initial_weights, config.train.init_from)
+        replica = replicate(self.model, job.world)
+        self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
+        self.split = split_of(store, config.data, seed)
+        self.sampler = job.graph.sampler(config, self.split, job.world, seed)
+        self._busy_seconds = 0.0
+
+    def run(self) -> Signals | None:
+        """Train to the end, or until a signal, which is returned; either way the last step is in a checkpoint."""
+        if self._ended():
+            return None
+        with self._batches() as batches, self._progress() as progress:
+            self._begin()
+            for batch in batches:
+                meeting = self._meet(batch)
+                if meeting.stop is not None:
+                    self.job.stop.heed()
+                    self._save()
+                    return meeting.stop
+                loss = self._step(batch, meeting, batches.waited_seconds)
+                improved = self._evaluate() if self._evaluation_is_due() else False
+                if improved or self._ended() or _due(self.state.position.step, self.job.config.train.checkpoint_every):
+                    self._save(best=improved)
+                progress.advance(note=self._note(loss))
+                if self._ended():
+                    break
+                self._begin()
+        return None
+
+    def result(self) -> dict[str, Any]:
+        state = self.state
+        return {"seed": self.seed, "best": state.best, "final": state.final, "seconds": dict(state.seconds)}
+
+    def _batches(self) -> Fetched | Prefetched | Repeated:
+        job, position = self.job, self.state.position
+        graph, relation = job.graph, job.config.relation
+        assembler = Assembler(graph.loading_store, graph.loading_hops, relation, self.split, graph.loading, job.dtype)
+        make = fetch if job.config.train.batch_nodes else Repeated
+        return make(assembler, self.sampler, position, job.config.train.epochs, job.device)
+
+    def _begin(self) -> None:
+        """From here on what happens counts for the next step."""
+        watch = self.job.world.watch
+        self._began, self._sent_before, self._talked_before = time.perf_counter(), watch.sent_bytes, watch.seconds
+
+    def _meet(self, batch: Batch) -> Meeting:
+        """What all ranks bring to this step. Every rank must call this."""
+        watch = self.job.world.watch
+        watch.phase = f"seed {self.seed}, step {self.state.position.step + 1}"
+        stop = self.job.stop.received or 0
+        labels = self.job.task.count(batch.labels)
+        mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
+        everyone = tally(self.job.world, mine, "meet")
+        sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
+        stop = int(most[3])
+        return Meeting(
+            Counts(int(sums[0]), int(sums[1]), int(sums[2])), most[4] - least[4], Signals(stop) if stop else None
+        )
+
+    def _step(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> StepLoss:
+        job, state, watch = self.job, self.state, self.job.world.watch
+        position, state.position = state.position, batch.after
+        rate = learning_rate(job.config.train, position.step, self.sampler.progress(position))
+        loss = self.stepper.step(batch, position.step, meeting.counts, rate)
+        seconds, talked = time.perf_counter() - self._began, watch.seconds - self._talked_before
+        self._busy_seconds = seconds - talked
+        state.seconds["train"] += seconds
+        state.seconds["wait"] += waited_seconds
+        facts = StepFacts(
+            epoch=position.epoch,
+            step=state.position.step,
+            seconds=seconds,
+            wait_seconds=waited_seconds,
+            communication_seconds=talked,
+            straggler_gap_seconds=meeting.straggler_gap_seconds,
+            sent_bytes=watch.sent_bytes - self._sent_before + batch.sent_bytes,
+            nodes=batch.num_nodes,
+            edges=batch.num_edges,
+            loss=loss.total,
+            supervised_loss=loss.supervised,
+            edge_loss=loss.edge,
+            learning_rate=rate,
+        )
+        job.metrics.record_step(facts)
+        everyone = {"nodes": meeting.counts.nodes, "edges": meeting.counts.edges, "gradient_norm": loss.gradient_norm}
+        self._append("step", {**asdict(facts), **everyone, "nodes_per_second": meeting.counts.nodes / seconds})
+        return loss
+
+    def _evaluation_is_due(self) -> bool:
+        """After an epoch, every so often and after the last."""
+        every, position = self.job.config.train.evaluate_every, self.state.position
+        return bool(every) and not position.consumed and (position.epoch % every == 0 or self._last_epoch_is_over())
+
+    def _evaluate(self) -> bool:
+        """Score the whole graph; whether that is the best so far."""
+        job, state = self.job, self.state
+        started = time.perf_counter()
+        job.world.watch.phase = f"seed {self.seed}, evaluation after step {state.position.step}"
+        graph = job.evaluation_graph
+        assert graph is not None
+        model = on_cpu(self.model)
+        nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
+        directions = evaluation_seed(job.config.attention, self.seed, state.position.step)
+        logits = graph.evaluate(model.eval(), directions).logits
+        labels = job.graph.store.labels(nodes)
+        scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
+        seconds = time.perf_counter() - started
+        state.seconds["evaluate"] += seconds
+        values = {name: getattr(scores, name).value for name in ("train", "valid", "test")}
+        position = {"epoch": state.position.epoch, "step": state.position.step}
+        state.final = {"seed": self.seed, **position, **values, **direction(job.metric)}
+        improved = better(state.final, state.best)
+        state.best = state.final if improved else state.best
+        state.evaluations_since_best = 0 if improved else state.evaluations_since_best + 1
+        job.metrics.record_evaluation(seconds, values)
+        losses = {f"{name}_loss": getattr(scores, name).loss for name in values}
+        self._append("evaluation", {**position, "metric": job.metric, **values, **losses, "seconds": seconds})
+        return improved
+
+    def _ended(self) -> bool:
+        patience = self.job.config.train.early_stop
+        return self._last_epoch_is_over() or (patience > 0 and self.state.evaluations_since_best >= patience)
+
+    def _last_epoch_is_over(self) -> bool:
+        return self.state.position.epoch >= self.job.config.train.epochs
+
+    def _append(self, kind: str, facts: dict[str, Any]) -> None:
+        if self.job.run is not None:
+            self.job.run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_resident_bytes()})
+
+    def _save(self, best: bool = False) -> None:
+        """Write a checkpoint, on rank 0."""
+        job, state = self.job, self.state
+        job.metrics.record_checkpoint()
+        if job.run is None:
+            return
+        started = time.perf_counter()
+        content = {
+            "seed": self.seed,
+            **state.as_dict(),
+            "finished": self.finished,
+            "partition": job.graph.store.fingerprint(),
+            "metrics_bytes": job.run.metrics_file.size_bytes,
+            "world_size": job.world.size,
+            "versions": versions(),
+        }
+        tensors = {"weights": self.model.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
+        step = state.position.step
+        job.run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
+        if best and state.best is not None:
+            job.run.mark_best(self.seed, step, state.best)
+        state.seconds["checkpoint"] += time.perf_counter() - started
+
+    def _progress(self) -> AbstractContextManager[log.Progress]:
+        """The one display of the job."""
+        if self.job.world.rank != 0:
+            return nullcontext(_Silent())
+        left = self._steps_left()
+        return log.progress(left, f"train seed {self.seed}")
+
+    def _steps_left(self) -> int:
+        """Steps to the last epoch, from this one's remaining and the next one's full number."""
+        epochs, position = self.job.config.train.epochs, self.state.position
+        in_this = self.sampler.steps(position)
+        rest = epochs - position.epoch - 1
+        return in_this + (rest * self.sampler.steps(Position(epoch=position.epoch + 1)) if rest else 0)
+
+    def _note(self, loss: StepLoss) -> str:
+        state = self.state
+        note = f"epoch {state.position.epoch}, loss {loss.total:.4g}"
+        if state.final is None or state.final["valid"] is None:
+            return note
+        return f"{note}, valid {state.final['valid']:.4f}"
+
+
+class _Silent:
+    """Progress that is shown by another rank."""
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        pass
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,61 @@
+"""Batches of random walks, as GraphSAINT takes them: dense where uniform batches of a sparse graph have few edges.
+
+A step's batch is the nodes that walks of a given length meet, from roots drawn uniformly among all nodes. An epoch has
+as many steps as batches of distinct nodes would need to meet every node once.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nfdist import seeds
+from nfdist.store.store import Store
+from nfdist.training.sampling import Position
+
+
+class Walks:
+    """Batches by position: every rank has walks of its own, drawn from the seed, the step and the rank alone.
+
+    A walk goes against the direction of edges, from a node to one that it hears, and stays where there is none.
+    """
+
+    def __init__(self, store: Store, ranks: int, batch_nodes: int, walk_length: int, seed: int) -> None:
+        self._store, self._ranks, self._batch_nodes, self._seed = store, ranks, batch_nodes, seed
+        self._walk_length = walk_length
+        self._roots = batch_nodes // (walk_length + 1)
+
+    def take(self, position: Position) -> tuple[list[Tensor], Position]:
+        batches = [self._visited(position.step, rank) for rank in range(self._ranks)]
+        if self.steps(position) == 1:
+            return batches, Position(position.step + 1, position.epoch + 1)
+        consumed = sum(position.consumed) + self._ranks * self._batch_nodes
+        return batches, Position(position.step + 1, position.epoch, (consumed,))
+
+    def steps(self, position: Position) -> int:
+        left = self._store.num_nodes - sum(position.consumed)
+        return max(1, -(-left // (self._ranks * self._batch_nodes)))
+
+    def progress(self, position: Position) -> float:
+        return position.epoch + sum(position.consumed) / self._store.num_nodes
+
+    def _visited(self, step: int, rank: int) -> Tensor:
+        """The ascending ids of the nodes that a rank's walks meet."""
+        generator = seeds.numpy_generator(self._seed, "walks", step, rank)
+        here = generator.integers(self._store.num_nodes, size=self._roots)
+        visited = [here]
+        for _ in range(self._walk_length):
+            here = self._moved(here, generator.random(self._roots))
+            visited.append(here)
+        return torch.from_numpy(np.unique(np.concatenate(visited)))
+
+    def _moved(self, here: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[np.int64]:
+        """For every node the one of its in-edges' sources that a number in [0, 1) chooses."""
+        moved = here.copy()
+        for number, part in enumerate(self._store.parts):
+            inside = np.flatnonzero((here >= part.start) & (here < part.stop))
+            starts, degrees, sources = self._store.in_edges_of(number, here[inside] - part.start)
+            going = degrees > 0
+            steps = (chances[inside] * degrees).astype(np.int64)
+            moved[inside[going]] = sources[(starts + steps)[going]]
+        return moved

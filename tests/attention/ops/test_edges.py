@@ -1,0 +1,80 @@
+"""Edge weights are entries of the dense matrix, in values and gradients, for any shape of graph."""
+
+import pytest
+import torch
+
+from nfdist.attention import ops
+from nfdist.attention.attend import attend_to, key_logs_met, pair_log_weights
+from nfdist.attention.dense import dense_log_weights
+from nfdist.attention.summary import summarize
+from nfdist.sparse.adjacency import Adjacency
+from tests.attention.drawing import Problem, draw
+from tests.comparing import assert_same, difference
+
+
+def features_of(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    queries, keys = problem.kernel.query_features(problem.queries), problem.kernel.key_features(problem.keys)
+    summary = summarize(keys, problem.values[:, 0], problem.kernel, problem.noise)
+    attended = attend_to(queries, summary, problem.kernel)
+    return queries, key_logs_met(keys, summary, problem.kernel), attended.log_normalizers
+
+
+def random_graph(nodes: int, edges: int) -> Adjacency:
+    ends = torch.randint(nodes, (2, edges), generator=torch.Generator().manual_seed(2))
+    return Adjacency.from_edges(ends[0], ends[1], nodes)
+
+
+@pytest.mark.parametrize(
+    ("scale", "epsilon", "heads", "draws"),
+    [(1, 0, 1, 0), (1, 0, 4, 5), (30, 0, 2, 5), (1, 1e-6, 2, 0), (1, 1e-2, 2, 3)],
+)
+def test_edge_weights_equal_the_dense_ones(scale: float, epsilon: float, heads: int, draws: int) -> None:
+    problem = draw(heads=heads, draws=draws, scale=scale, epsilon=epsilon)
+    graph = random_graph(61, 300)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    features = features_of(problem)
+    dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
+    assert difference(pair_log_weights(*features, graph.targets, graph.sources), dense) < 1e-10
+    total = ops.edge_log_likelihood(*features, graph, weights)
+    assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)
+
+
+def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfdist.attention.ops.chunks._CHUNK_ELEMENTS", {"cpu": 64 * 12})
+    problem = draw(nodes=200)
+    generator = torch.Generator().manual_seed(4)
+    sources = torch.cat([torch.arange(200), torch.randint(200, (500,), generator=generator)])
+    targets = torch.cat([torch.full((200,), 17), torch.randint(100, (500,), generator=generator)])
+    graph = Adjacency.from_edges(sources, targets, 200)
+    weights = torch.ones(graph.num_edges, dtype=torch.float64)
+    features = features_of(problem)
+    dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
+    total = ops.edge_log_likelihood(*features, graph, weights)
+    assert_same(total, dense.sum(), [problem.queries, problem.keys], 1e-10)
+    assert difference(pair_log_weights(*features, graph.targets, graph.sources), dense) < 1e-10
+
+
+def test_a_graph_without_edges_has_likelihood_zero() -> None:
+    problem = draw(nodes=4)
+    nowhere = torch.zeros(0, dtype=torch.int32)
+    graph = Adjacency(torch.zeros(5, dtype=torch.int32), nowhere)
+    total = ops.edge_log_likelihood(*features_of(problem), graph, torch.zeros(0, dtype=torch.float64))
+    assert total == 0
+    assert all((gradient == 0).all() for gradient in torch.autograd.grad(total, [problem.queries, problem.keys]))
+    assert pair_log_weights(*features_of(problem), nowhere, nowhere).shape == (0, 1)
+
+
+@pytest.mark.parametrize("threshold", [0.3, 100.0])
+def test_edges_whose_product_would_underflow_are_worked_out_alone(
+    threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "nfdist.attention.ops.cpu.edges.smallest_factor", lambda dtype: threshold
+    )  # some of them, or all
+    monkeypatch.setattr("nfdist.attention.ops.cpu.edges.FAINT_AT_ONCE", 7)
+    problem = draw(heads=3, draws=2)
+    graph = random_graph(61, 300)
+    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
+    total = ops.edge_log_likelihood(*features_of(problem), graph, weights)
+    assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)

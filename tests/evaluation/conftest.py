@@ -1,0 +1,72 @@
+"""All that evaluation writes about one graph, by worlds of 1, 2 and 3 ranks, from partitions of 1, 2 and 7 parts."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfdist.evaluation.full import FullGraph
+from nfdist.evaluation.links import EdgeWeights, StrongestLinks
+from nfdist.evaluation.outputs import write_embeddings, write_predictions
+from nfdist.evaluation.states import writing_states
+from nfdist.model.task import Task
+from nfdist.store.hops import Hops
+from nfdist.store.store import Store
+from nfdist.world import World
+from tests.evaluation.building import write_graph
+from tests.evaluation.trained import CHOSEN, TWO_HOPS, trained_model
+from tests.worlds import run_world
+
+SIZES, PARTS, WRITTEN_KINDS = (1, 2, 3), (1, 2, 7), ("directed", "undirected")
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with graphs `<kind> <parts>` and what is written about them, `<kind> <parts> by <ranks>`."""
+    folder = tmp_path_factory.mktemp("written")
+    for kind, parts in product(WRITTEN_KINDS, PARTS):
+        store = Store.open(write_graph(folder / f"{kind} {parts}", kind, parts))
+        Hops.open(store, 2)
+        for size in SIZES:
+            (folder / f"{kind} {parts} by {size}").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
+        write_all(World(), folder)
+    for size in SIZES[1:]:
+        run_world(size, write_as_rank, folder)
+    return folder
+
+
+def shrink(patch: pytest.MonkeyPatch) -> None:
+    """Many small chunks instead of one."""
+    patch.setattr("nfdist.evaluation.delivery.ROWS_AT_ONCE", 23)
+    patch.setattr("nfdist.evaluation.links.EDGES_AT_ONCE", 97)
+    patch.setattr("nfdist.evaluation.links.PAIRS_AT_ONCE", 40)
+
+
+def write_as_rank(world: World, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
+        write_all(world, folder)
+
+
+def write_all(world: World, folder: Path) -> None:
+    for kind, parts in product(WRITTEN_KINDS, PARTS):
+        store, out = Store.open(folder / f"{kind} {parts}"), folder / f"{kind} {parts} by {world.size}"
+        trained = trained_model(TWO_HOPS, store)
+        model = trained.model
+        full = FullGraph(store, Hops.open(store, 2), model.relation, world, dtype=torch.float64)
+        edges = EdgeWeights(store, world, full.nodes, model.model.layers)
+        links = StrongestLinks(world, full.nodes, store.node_ids(CHOSEN), 5)
+        with writing_states(out, world, full.nodes, store.num_nodes) as states:
+            evaluation = full.evaluate(model, trained.seed, listeners=[states, edges, links])
+            states.finish(evaluation.summaries, trained)
+        split = store.split(torch.arange(store.num_nodes))
+        task = Task("single", 4)
+        write_predictions(
+            out / "predictions.parquet", store, world, task, full.nodes, evaluation.logits, split, top_k=3
+        )
+        write_embeddings(out / "embeddings.parquet", store, world, full.nodes, evaluation.hidden)
+        edges.write(out / "edges.parquet")
+        links.write(out / "neighbors.parquet", store)

@@ -1,0 +1,96 @@
+"""The evaluation of a baseline is its forward pass over the whole graph, and every rank has its own rows of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfdist.config import Config, DropEdgeConfig, ModelConfig, RelationConfig, TrainConfig
+from nfdist.errors import ConfigError
+from nfdist.evaluation.full import FullGraph
+from nfdist.evaluation.graph import open_evaluation_graph
+from nfdist.evaluation.plain import PlainGraph
+from nfdist.model.build import Model, build_model
+from nfdist.model.protocol import Draw
+from nfdist.store.hops import Hops
+from nfdist.store.shared import SharedStore
+from nfdist.store.store import Store
+from nfdist.world import World
+from tests.comparing import difference
+from tests.evaluation.building import OUTPUTS, write_graph
+from tests.model.baselines.reference import dense_logits
+from tests.worlds import run_world
+
+CASES = [("gcn", 1, "directed"), ("gat", 1, "sparse"), ("mlp", 0, "undirected"), ("dropedge", 1, "no edges")]
+
+
+def config_of(name: str, order: int) -> Config:
+    own = DropEdgeConfig(edge_dropout=0.5 if name == "dropedge" else 0.0)
+    model = ModelConfig(name=name, dropout=0.5, dropedge=own)
+    return Config(model=model, relation=RelationConfig(order=order), train=TrainConfig(edge_loss=0.0))
+
+
+def build(config: Config, store: Store) -> Model:
+    return build_model(config, store.num_features, OUTPUTS, seed=3).double().eval()
+
+
+def logits_of(world: World, folder: Path) -> list[tuple[list[int], list[list[float]]]]:
+    """This rank's nodes and their logits, twice."""
+    found = []
+    for name, order, kind in CASES:
+        store, config = Store.open(folder / kind), config_of(name, order)
+        graph = open_evaluation_graph(config, store, Hops.open(store, order), world, dtype=torch.float64)
+        assert isinstance(graph, PlainGraph)
+        first, again = (graph.evaluate(build(config, store), seed) for seed in (4, 5))
+        assert torch.equal(first.logits, again.logits)
+        assert first.nodes == graph.nodes
+        found.append((list(graph.nodes), first.logits.tolist()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graphs")
+    for _, _, kind in CASES:
+        write_graph(folder / kind, kind, 3)
+    return folder
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_ranks_together_have_the_logits_of_the_whole_graph(size: int, folder: Path) -> None:
+    answers = run_world(size, logits_of, folder)
+    for case, (name, order, kind) in enumerate(CASES):
+        store = Store.open(folder / kind)
+        everyone = torch.arange(store.num_nodes)
+        model = build(config_of(name, order), store)
+        features = store.take(everyone).to_dense().double()
+        wanted = dense_logits(model, features, store.induced(everyone), Draw(0, 0, everyone))
+        assert [node for answer in answers for node in answer[case][0]] == everyone.tolist()
+        rows = torch.tensor([row for answer in answers for row in answer[case][1]], dtype=torch.float64)
+        assert difference(rows, wanted) < 1e-10, name
+
+
+def refused(world: World, folder: Path) -> list[str]:
+    """What is said of a graph of which every rank holds some parts, and of a limit."""
+    held = Store.open(folder / "directed", [0, 1] if world.rank == 0 else [2])
+    shared, whole = SharedStore(held, world), Store.open(folder / "directed")
+    config, said = config_of("gcn", 1), []
+    for store, memory in ((shared, None), (whole, 1 << 30)):
+        with pytest.raises(ConfigError) as caught:
+            open_evaluation_graph(config, store, Hops.open(store, 1), world, dtype=torch.float64, memory_bytes=memory)
+        assert caught.value.everywhere
+        said.append(str(caught.value))
+    return said
+
+
+def test_what_a_baseline_cannot_have_is_one_line(folder: Path) -> None:
+    for parts, memory in run_world(2, refused, folder):
+        assert "hosts hold only some parts of" in parts
+        assert "copy all parts to every host" in parts
+        assert memory == "model.name = gcn is evaluated in memory, without a limit: leave --memory away"
+
+
+def test_nodeformer_keeps_its_own_evaluation(folder: Path) -> None:
+    store = Store.open(folder / "directed")
+    graph = open_evaluation_graph(Config(), store, Hops.open(store, 2), World(), dtype=torch.float32)
+    assert isinstance(graph, FullGraph)

@@ -1,0 +1,144 @@
+"""Predictions for new nodes equal evaluation where the node is one of the graph, and the dense definition elsewhere."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor
+
+from nfdist.attention.dense import dense_attend
+from nfdist.config import RelationConfig
+from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.predict import Predictor
+from nfdist.evaluation.states import States
+from nfdist.model.protocol import Draw
+from nfdist.store.store import Store
+from tests.comparing import difference
+from tests.evaluation.building import Options, write_graph
+from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
+from tests.model.reference import adjacency_matrix, finish, weighted
+from tests.model.test_nodeformer import OPTIONS
+
+NODES = 60
+DIRECTED = {"undirected": False, "directed": True}
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graphs")
+    for kind, parts in product(DIRECTED, (1, 3)):
+        write_graph(folder / f"{kind} {parts}", kind, parts)
+    return folder
+
+
+def own_rows(store: Store, path: Path, chosen: list[int]) -> Path:
+    """Nodes of the graph as if they were new: their own ids, features and in-edges."""
+    graph = store.induced(torch.arange(store.num_nodes))
+    ends = [slice(int(graph.indptr[node]), int(graph.indptr[node + 1])) for node in chosen]
+    names = [list(store.original_ids(graph.sources[end].long())) for end in ends]
+    return write_newcomers(
+        path, store, store.original_ids(torch.tensor(chosen)), store.take(torch.tensor(chosen)), names
+    )
+
+
+def write_newcomers(path: Path, store: Store, ids: Any, features: Tensor, neighbors: list[list[Any]]) -> Path:
+    columns = {"id": ids, "features": features.tolist(), "neighbors": neighbors}
+    pq.write_table(pa.table({name: pa.array(list(values)) for name, values in columns.items()}), path)
+    return path
+
+
+def predicted(run: Path, store: Store, options: Options, file: Path, dtype: torch.dtype = torch.float64) -> Tensor:
+    trained = trained_model(options, store, dtype)
+    return Predictor(trained, States.open(run, trained), store).logits(Newcomers.read(file, store))
+
+
+@pytest.mark.parametrize("kind", DIRECTED)
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_node_of_the_graph_with_its_own_edges_gets_its_own_logits(
+    name: str, parts: int, kind: str, graphs: Path, tmp_path: Path
+) -> None:
+    options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} {parts}")
+    evaluation, _ = evaluate_with_states(tmp_path, trained_model(options, store), store)
+    chosen = [59, 3, 47, *range(4, 30)]
+    file = own_rows(store, tmp_path / "new.parquet", chosen)
+    assert difference(predicted(tmp_path, store, options, file), evaluation.logits[chosen]) < 1e-10
+
+
+def test_it_gets_them_with_directions_of_the_step_too(graphs: Path, tmp_path: Path) -> None:
+    model, attention, relation = OPTIONS["defaults"]
+    options = Options(model, replace(attention, eval_directions="step"), relation)
+    store = Store.open(graphs / "undirected 3")
+    evaluation, full = evaluate_with_states(tmp_path, trained_model(options, store), store)
+    logits = evaluation.logits.clone()
+    file = own_rows(store, tmp_path / "new.parquet", [*range(30)])
+    assert difference(predicted(tmp_path, store, options, file), logits[:30]) < 1e-10
+    assert difference(full.evaluate(options.build(store.num_features), SEED).logits, logits) > 1e-3
+
+
+def dense_predictions(options: Options, store: Store, features: Tensor, neighbors: list[list[int]]) -> Tensor:
+    """New nodes that attend to all old keys and hear their neighbors and themselves, one row of a matrix each."""
+    model, old = options.build(store.num_features), store.take(torch.arange(store.num_nodes)).double()
+    step = adjacency_matrix(store.induced(torch.arange(store.num_nodes)), torch.float64)
+    joins = torch.zeros(len(features), store.num_nodes, dtype=torch.float64)
+    for row, names in enumerate(neighbors):
+        joins[row, names] = 1
+    draw = Draw(SEED, 0, torch.arange(store.num_nodes))
+    hidden, new = (finish(model, model.input(rows), 0, draw, True) for rows in (old, features.double()))
+    states = [new]
+    for index, layer in enumerate(model.layers, start=1):
+        kernel, _ = model._randomness(draw, index, old)
+        heads = (model.model.heads, model.model.channels)
+        keys, values, new_values = (
+            part(rows).view(-1, *heads)
+            for part, rows in ((layer.key, hidden), (layer.value, hidden), (layer.value, new))
+        )
+        heard = dense_attend(layer.query(hidden).view(-1, *heads), keys, values, kernel)
+        new_heard = dense_attend(layer.query(new).view(-1, *heads), keys, values, kernel)
+        for hop in range(model.relation.order):
+            gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
+            paths = torch.linalg.matrix_power(step, hop)
+            relation = weighted(paths @ step, model.relation.normalize)
+            from_old, own = new_weights(
+                (joins @ paths > 0).double(), (paths @ step > 0).double(), store, model.relation
+            )
+            heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)
+            new_heard = new_heard + gate[:, None] * torch.einsum("ts,shd->thd", from_old, values)
+            new_heard = new_heard + gate[:, None] * own[:, None, None] * new_values
+        elu = model.model.activation == "elu"
+        hidden, new = (
+            finish(model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu)
+            for rows, before in ((heard, hidden), (new_heard, new))
+        )
+        states.append(new)
+    return model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new).detach()
+
+
+def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: RelationConfig) -> tuple[Tensor, Tensor]:
+    """Weights of old nodes in new ones, and of new ones in themselves."""
+    degrees_in = reach.sum(1) + 1
+    if not relation.normalize:
+        return reach, torch.ones_like(degrees_in)
+    degrees_out = torch.ones_like(degrees_in) if store.manifest.directed else degrees_in
+    return reach / (degrees_in[:, None] * old_reach.sum(0)).sqrt(), (degrees_in * degrees_out).rsqrt()
+
+
+@pytest.mark.parametrize("kind", DIRECTED)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_new_node_gets_what_the_dense_definition_says(
+    name: str, kind: str, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nfdist.evaluation.predict.NODES_AT_ONCE", 3)
+    options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} 3")
+    evaluate_with_states(tmp_path, trained_model(options, store), store)
+    features = torch.randn(4, store.num_features, generator=torch.Generator().manual_seed(1))
+    neighbors = [[1, 5, 1], [], [40, 41, 42, 43, 59], [8]]
+    names = [list(store.original_ids(torch.tensor(some, dtype=torch.int64))) for some in neighbors]
+    file = write_newcomers(tmp_path / "new.parquet", store, [1, 2, 3, -5], features, names)
+    wanted = dense_predictions(options, store, features, neighbors)
+    assert difference(predicted(tmp_path, store, options, file), wanted) < 1e-9

@@ -1,0 +1,83 @@
+"""A small graph on disk and a training of it, alone or as a rank of a test world."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nfdist import settings
+from nfdist.config import Config
+from nfdist.partitioning.pipeline import partition
+from nfdist.partitioning.recipe import Recipe
+from nfdist.partitioning.sources import SourceOptions
+from nfdist.rendezvous import Place
+from nfdist.runs.run import Run
+from nfdist.store.graph import TRAIN
+from nfdist.store.store import Store
+from nfdist.training.job import train
+from nfdist.training.sampling import Position, Sampler
+from nfdist.world import World
+
+SCALE = 0.0001  # of Amazon2M: 245 nodes
+SETTINGS: dict[str, dict[str, Any]] = {
+    "model": {"layers": 2, "channels": 8, "heads": 2, "random_features": 10, "dropout": 0.5},
+    "attention": {"noise_draws": 3, "scope": "world"},
+    "relation": {"order": 2, "scope": "world"},
+    "train": {"epochs": 2, "batch_nodes": 60, "learning_rate": 0.01, "evaluate_every": 0, "precision": "float64"},
+    "observe": {"port": 0},
+}
+
+
+def build_partition(directory: Path, parts: int = 3) -> Path:
+    partition(Recipe("amazon2m-like", parts, str(directory), "random", options=SourceOptions(scale=SCALE)))
+    return directory
+
+
+def build_lopsided_partition(directory: Path) -> Path:
+    """Three parts, the first of them without a node to train on."""
+    whole = build_partition(directory.with_name("whole"), 1)
+    store = Store.open(whole)
+    by_original = dict(
+        zip(store.original_ids(torch.arange(store.num_nodes)), store.split(torch.arange(store.num_nodes)), strict=True)
+    )
+    numbers = [1 + number % 2 if by_original[number] == TRAIN else 0 for number in range(store.num_nodes)]
+    assignment = directory.with_name("assignment.txt")
+    assignment.write_text("".join(f"{number}\n" for number in numbers))
+    options = SourceOptions(scale=SCALE)
+    partition(Recipe("amazon2m-like", 3, str(directory), "file", str(assignment), options=options))
+    return directory
+
+
+def config_of(partition: Path, run: Path, *overrides: str) -> Config:
+    return settings.parse(SETTINGS, [f'data.partition="{partition}"', f'run.dir="{run}"', *overrides])
+
+
+def run_training(world: World, config_text: str, resume: bool = False) -> dict[str, Any] | None:
+    """Train as one rank; the configuration travels as text."""
+    place = Place(world.rank, world.size, world.rank, world.size)
+    result, stopped = train(settings.parse(config_text), place, world, torch.device("cpu"), resume)
+    return None if stopped else result
+
+
+def last_weights(run: Path) -> dict[str, Tensor]:
+    checkpoint = Run.open(run).last_checkpoint([0])
+    assert checkpoint is not None
+    return checkpoint.tensors("weights")
+
+
+def flat_weights(run: Path) -> Tensor:
+    return torch.cat([tensor.flatten() for _, tensor in sorted(last_weights(run).items())])
+
+
+def step_losses(run: Path) -> list[float]:
+    return [line["loss"] for line in Run.open(run).metrics() if line["kind"] == "step"]
+
+
+def epoch(sampler: Sampler, position: Position) -> tuple[list[list[Tensor]], Position]:
+    """The batches of all ranks, step by step, until the epoch ends."""
+    steps, number = [], position.epoch
+    while position.epoch == number:
+        batches, position = sampler.take(position)
+        steps.append(batches)
+    return steps, position

@@ -1,0 +1,150 @@
+"""Law (c) through the real trainer: worlds of 1, 2 and 3 train the same weights, and a resumed run is bit-equal."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfdist import settings
+from nfdist.collectives import total
+from nfdist.graph.relation import Relation
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
+from nfdist.model.task import Task
+from nfdist.store.graph import TRAIN
+from nfdist.store.hops import Hops
+from nfdist.store.store import Store
+from nfdist.training.sampling import Pools, Position
+from nfdist.world import World
+from tests.comparing import difference
+from tests.training.building import (
+    build_lopsided_partition,
+    build_partition,
+    config_of,
+    flat_weights,
+    run_training,
+    step_losses,
+)
+from tests.worlds import run_world
+
+SIZES = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_partition(tmp_path_factory.mktemp("graph") / "partition")
+
+
+@pytest.fixture(scope="module")
+def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_lopsided_partition(tmp_path_factory.mktemp("lopsided") / "partition")
+
+
+def several(world: World, configs: list[str]) -> None:
+    for config in configs:
+        run_training(world, config)
+
+
+# A world of R with batches of B, and what one process does with batches of R x B.
+SAME = {
+    "batches": ["train.batch_nodes={batch}"],
+    "training nodes only": ["train.batch_nodes={batch}", "train.batch_from=train"],
+    "whole graph": ["train.batch_nodes=0", "train.epochs=5"],
+    # Of three ranks the first has nothing to train on.
+    "own parts": ["train.batch_nodes=400", "train.sampling=local", "train.epochs=5", "train.batch_from=train"],
+    "edges by node, clipped": ["train.batch_nodes={batch}", "train.edge_loss_mean=nodes", "train.clip_norm=0.1"],
+    "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
+    "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
+}
+
+
+def test_worlds_of_any_size_train_the_same_weights(graph: Path, lopsided: Path, tmp_path: Path) -> None:
+    for size in SIZES:
+        configs = [
+            config_of(
+                lopsided if name == "own parts" else graph,
+                tmp_path / f"{name}-{size}",
+                *(text.format(batch=60 // size) for text in overrides),
+            )
+            for name, overrides in SAME.items()
+        ]
+        run_world(size, several, [settings.dump(config) for config in configs])
+    for name in SAME:
+        alone = tmp_path / f"{name}-1"
+        assert len(step_losses(alone)) >= 5
+        for size in SIZES[1:]:
+            together = tmp_path / f"{name}-{size}"
+            losses, wanted = (torch.tensor(step_losses(run), dtype=torch.float64) for run in (together, alone))
+            assert difference(losses, wanted) < 1e-9, (name, size)
+            assert difference(flat_weights(together), flat_weights(alone)) < 1e-8, (name, size)
+
+
+def test_ranks_by_themselves_average_their_batches(graph: Path, tmp_path: Path) -> None:
+    """Scope "rank": the world's weights are those of one process that adds up the losses of every rank's batch."""
+    scopes = ["attention.scope=rank", "relation.scope=rank", "train.batch_nodes=41"]
+    for size in SIZES:
+        config = config_of(graph, tmp_path / f"run-{size}", *scopes)
+        run_world(size, several, [settings.dump(config)])
+        wanted = explicit(graph, size, steps=len(step_losses(tmp_path / f"run-{size}")))
+        assert difference(flat_weights(tmp_path / f"run-{size}"), wanted) < 1e-8
+
+
+def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
+    """The training loop of several batches a step, spelled out in one process."""
+    store = Store.open(graph)
+    config = config_of(graph, graph)
+    task = Task(store.task, store.num_classes)
+    model = NodeFormer(
+        store.num_features, task.num_classes, config.model, config.attention, config.relation, seed=0
+    ).double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
+    hops = Hops.open(store, config.relation.order)
+    pools, position = Pools([torch.arange(store.num_nodes)], None, size, 41, seed=0), Position()
+    for step in range(steps):
+        batches, position = pools.take(position)
+        patterns = [[hops.induced(hop, ids) for hop in (1, 2)] for ids in batches]
+        edges = sum(pattern[0].num_edges for pattern in patterns)
+        labels = sum(int((store.split(ids) == TRAIN).sum()) for ids in batches)
+        loss = torch.zeros((), dtype=torch.float64)
+        for ids, (near, far) in zip(batches, patterns, strict=True):
+            relations = [Relation.build(pattern, dtype=torch.float64) for pattern in (near, far)]
+            scale = model.auxiliary_scale(config.train.edge_loss, edges)
+            output = model(store.take(ids).double(), relations, Draw(0, step, ids), auxiliary_scale=scale)
+            chosen = store.split(ids) == TRAIN
+            loss = loss + task.loss(output.logits[chosen], store.labels(ids)[chosen]).total / labels
+            loss = loss + output.auxiliary_loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return torch.cat([tensor.detach().flatten() for _, tensor in sorted(model.state_dict().items())])
+
+
+def cut_short(run: Path, cut: Path, step: int) -> None:
+    """What a run's directory would be had it ended right after a step."""
+    shutil.copytree(run, cut)
+    for path in (cut / "checkpoints" / "seed-0").glob("step-*"):
+        if int(path.name.removeprefix("step-")) > step:
+            shutil.rmtree(path)
+
+
+def resumed(world: World, whole: str, cut: str, run: str, step: int) -> None:
+    run_training(world, whole)
+    if world.rank == 0:
+        cut_short(Path(run), Path(settings.parse(cut).run.dir), step)
+    total(world, torch.zeros(1))
+    run_training(world, cut, resume=True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("step", [5, 7])
+def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int) -> None:
+    """Ten steps at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
+    options = ["train.precision=float32", f"train.batch_nodes={-(-245 // 5 // size)}", "train.evaluate_every=1"]
+    keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    texts = [settings.dump(config_of(graph, run, *options, *keeping)) for run in (whole, cut)]
+    run_world(size, resumed, *texts, str(whole), step)
+    assert len(step_losses(whole)) == 10
+    assert step_losses(cut) == step_losses(whole)
+    assert torch.equal(flat_weights(cut), flat_weights(whole))

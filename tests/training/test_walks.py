@@ -1,0 +1,77 @@
+"""Walks follow edges, are drawn from the position alone, and an epoch is as long as one over all nodes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nfdist.store.store import Store
+from nfdist.training.sampling import Position
+from nfdist.training.walks import Walks
+from tests.evaluation.building import write_graph
+from tests.training.building import build_partition, epoch
+
+BATCH, LENGTH = 40, 3
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store.open(build_partition(tmp_path_factory.mktemp("graph") / "partition"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 7])
+def test_an_epoch_has_as_many_steps_as_visit_every_node_by_count(store: Store, ranks: int) -> None:
+    walks = Walks(store, ranks, BATCH, LENGTH, seed=4)
+    steps, after = epoch(walks, Position())
+    assert len(steps) == walks.steps(Position()) == -(-store.num_nodes // (ranks * BATCH))
+    assert after == Position(step=len(steps), epoch=1)
+    for batches in steps:
+        assert len(batches) == ranks
+        assert all(0 < len(batch) <= BATCH for batch in batches)
+        assert all(torch.equal(batch, batch.unique()) for batch in batches)
+    assert walks.progress(after) == 1.0
+
+
+def test_a_step_is_a_function_of_seed_step_and_rank(store: Store) -> None:
+    def batch(seed: int, step: int, rank: int) -> torch.Tensor:
+        return Walks(store, 2, BATCH, LENGTH, seed).take(Position(step=step))[0][rank]
+
+    assert torch.equal(batch(0, 5, 1), batch(0, 5, 1))
+    for other in ((1, 5, 1), (0, 6, 1), (0, 5, 0)):
+        assert not torch.equal(batch(0, 5, 1), batch(*other))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_what_resumes_within_an_epoch_goes_on_with_the_same_steps(store: Store, ranks: int) -> None:
+    whole, end = epoch(Walks(store, 2, 20, LENGTH, seed=1), Position(epoch=3, step=20))
+    position = Position(epoch=3, step=20)
+    for _ in range(4):
+        _, position = Walks(store, 2, 20, LENGTH, seed=1).take(position)
+    rest, after = epoch(Walks(store, ranks, 20, LENGTH, seed=1), position)
+    for mine, wanted in zip(rest, whole[4:], strict=False):
+        assert all(torch.equal(*pair) for pair in zip(mine, wanted, strict=False))
+    assert after.epoch == end.epoch == 4
+    assert len(rest) == -(-(store.num_nodes - 4 * 2 * 20) // (ranks * 20))
+
+
+def test_every_node_is_met_sooner_or_later(store: Store) -> None:
+    walks = Walks(store, 1, BATCH, LENGTH, seed=0)
+    met = torch.cat([walks.take(Position(step=step))[0][0] for step in range(400)])
+    assert len(met.unique()) == store.num_nodes
+
+
+def test_every_move_is_along_an_edge_and_each_as_likely(store: Store) -> None:
+    walks = Walks(store, 1, BATCH, LENGTH, seed=0)
+    graph = store.induced(torch.arange(store.num_nodes))
+    for node in (0, 100, store.num_nodes - 1):
+        heard = graph.sources[graph.indptr[node] : graph.indptr[node + 1]].tolist()
+        chances = (np.arange(12 * max(len(heard), 1)) + 0.5) / (12 * max(len(heard), 1))
+        moved = walks._moved(np.full(len(chances), node), chances).tolist()
+        assert sorted(moved) == sorted((heard or [node]) * 12)
+
+
+def test_a_walk_stays_where_nobody_is_heard(tmp_path: Path) -> None:
+    lonely = Store.open(write_graph(tmp_path / "graph", "no edges", 2))
+    walks = Walks(lonely, 1, BATCH, LENGTH, seed=0)
+    assert len(walks.take(Position())[0][0]) <= BATCH // (LENGTH + 1)
