@@ -37,9 +37,8 @@ from transcription import OwnDraws, Transcription
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.evaluation.full import FullGraph
-from nfdist.evaluation.memory import MemoryWatch
 from nfdist.graph.relation import Relation
-from nfdist.memory import peak_resident_bytes
+from nfdist.memory import MemoryWatch, peak_resident_bytes
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.partitioning.pipeline import partition

@@ -26,7 +26,7 @@ from nfdist.partitioning.pipeline import order_edges, partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceOptions, load
 from nfdist.sparse.dgl_door import dgl
-from nfdist.store.graph import TRAIN
+from nfdist.store.source_graph import TRAIN
 
 
 def run_nfdist(scale: float, parts: int, out: Path) -> dict[str, float]:

@@ -36,8 +36,9 @@ from transcription import Transcription
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.evaluation.split import split_of
+from nfdist.graph.graph import Graph
 from nfdist.graph.relation import Relation
+from nfdist.graph.split import split_of
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
@@ -46,11 +47,11 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place
 from nfdist.runs.run import METRICS_FILE, Run
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import TRAIN
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.batches import Assembler, Batch, fetch
-from nfdist.training.graph import Graph
 from nfdist.training.optimization import make_optimizer
+from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position, Sampler
 from nfdist.training.step import Counts, Stepper
 from nfdist.world import World
@@ -84,7 +85,7 @@ class Trained:
         model = make_model(config, graph.store)
         self.rate = config.train.learning_rate
         self.task = Task(graph.store.task, graph.store.num_classes)
-        self.sampler = graph.sampler(config, split, world, SEED)
+        self.sampler = make_sampler(config, graph, split, world.size, SEED)
         self.assembler = Assembler(graph.loading_store, graph.loading_hops, config.relation, split, graph.loading)
         optimizer = make_optimizer(model, config.train)
         self.stepper = Stepper(model, model, optimizer, self.task, config.train, world, SEED)

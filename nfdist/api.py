@@ -16,10 +16,10 @@ from nfdist.errors import ConfigError as ConfigError
 from nfdist.errors import NfdistError as NfdistError
 from nfdist.errors import PartitionError as PartitionError
 from nfdist.errors import WorldError as WorldError
-from nfdist.evaluation.loading import TrainedModel as TrainedModel
-from nfdist.evaluation.loading import load_model as load_model
 from nfdist.graph.relation import Relation as Relation
 from nfdist.graph.relation import build_relations as build_relations
+from nfdist.model.loading import TrainedModel as TrainedModel
+from nfdist.model.loading import load_model as load_model
 from nfdist.model.nodeformer import NodeFormer as NodeFormer
 from nfdist.model.protocol import Draw as Draw
 from nfdist.model.protocol import Output as Output
@@ -28,6 +28,6 @@ from nfdist.model.task import Task as Task
 from nfdist.runs.run import Run as Run
 from nfdist.sparse.adjacency import Adjacency as Adjacency
 from nfdist.sparse.knn import knn_graph as knn_graph
-from nfdist.store.shared import SharedStore as SharedStore
+from nfdist.store.distributed import DistributedStore as DistributedStore
 from nfdist.store.store import Store as Store
 from nfdist.world import World as World

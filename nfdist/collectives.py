@@ -119,7 +119,7 @@ def together(world: World, work: Callable[[], Result], kind: type[NfdistError] =
 
 
 @contextmanager
-def alike() -> Iterator[None]:
+def raised_on_all_ranks() -> Iterator[None]:
     """A block whose mistakes every rank makes alike, since nothing in it differs between them."""
     try:
         yield

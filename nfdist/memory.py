@@ -1,8 +1,14 @@
-"""What this process holds in memory, as the system counts it, and what the host has."""
+"""What this process holds in memory, as the system counts it, what the host has, and sizes as people write them."""
 
 import os
 import re
+import threading
 from pathlib import Path
+
+from nfdist.errors import ConfigError
+
+_UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SECONDS_BETWEEN_SAMPLES = 0.01
 
 
 def private_bytes() -> int:
@@ -18,6 +24,43 @@ def peak_resident_bytes() -> int:
 def host_bytes() -> int:
     """The memory of this host."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """The bytes of a size such as 4GiB, 512MiB or 1000000; messages call the setting `name`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]ib|)", text.strip().lower())
+    size = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if size < 1:
+        raise ConfigError(f"{name} must be a size such as 4GiB, 512MiB or a number of bytes, got {text!r}")
+    return size
+
+
+def format_bytes(size: int) -> str:
+    """A size that `parse_bytes` reads as no less than it is."""
+    return f"{-(-size // 2**20)}MiB"
+
+
+class MemoryWatch:
+    """Samples `private_bytes` from a thread of its own for as long as its block runs."""
+
+    def __init__(self) -> None:
+        self.peak_private_bytes = private_bytes()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nfdist memory watch", daemon=True)
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(_SECONDS_BETWEEN_SAMPLES)
+            self.peak_private_bytes = max(self.peak_private_bytes, private_bytes())
 
 
 def _status_bytes(field: str) -> int:

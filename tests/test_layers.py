@@ -13,7 +13,7 @@ evaluation partitioning
 model
 graph
 attention store sparse.knn sparse.metis runs observe
-collectives rendezvous sparse settings
+collectives rendezvous sparse settings signals
 config world seeds log files memory reading attempts devices plugins
 fields
 errors

@@ -31,7 +31,8 @@ from nfdist.cli.main import WAITING
 from nfdist.config import Config
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.scores import resolve_metric, score
-from nfdist.evaluation.split import split_of
+from nfdist.graph.graph import Graph
+from nfdist.graph.split import split_of
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.partitioning.pipeline import partition
@@ -39,8 +40,8 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place
 from nfdist.runs.run import Run
 from nfdist.training.batches import Assembler
-from nfdist.training.graph import Graph
 from nfdist.training.optimization import make_optimizer
+from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
 from nfdist.training.step import Counts, Stepper
 from nfdist.world import World
@@ -64,7 +65,7 @@ class Trained:
             store.num_features, store.num_classes, config.model, config.attention, config.relation, seed=SEED
         )
         assembler = Assembler(graph.loading_store, graph.loading_hops, config.relation, self._split, world)
-        self._batch = assembler.assemble(*graph.sampler(config, self._split, world, SEED).take(Position()))
+        self._batch = assembler.assemble(*make_sampler(config, graph, self._split, world.size, SEED).take(Position()))
         self._counts = Counts(self._task.count(self._batch.labels), self._batch.num_edges, self._batch.num_nodes)
         optimizer = make_optimizer(self._model, config.train)
         self._stepper = Stepper(self._model, self._model, optimizer, self._task, config.train, world, SEED)

@@ -30,13 +30,12 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.config import DataConfig
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.evaluation.memory import parse_bytes
 from nfdist.evaluation.scores import Scores, score
-from nfdist.evaluation.split import split_of
-from nfdist.memory import peak_resident_bytes
+from nfdist.graph.split import split_of
+from nfdist.memory import parse_bytes, peak_resident_bytes
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import TRAIN, UNASSIGNED, VALID
+from nfdist.store.source_graph import TRAIN, UNASSIGNED, VALID
 from nfdist.store.store import Store
 from nfdist.world import World
 

@@ -26,14 +26,14 @@ from nfdist import settings
 from nfdist.config import Config
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.evaluation.scores import resolve_metric, score
-from nfdist.evaluation.split import split_of
 from nfdist.files import replace_file
 from nfdist.graph.relation import Relation
+from nfdist.graph.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
-from nfdist.store.graph import TRAIN
 from nfdist.store.hops import Hops
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.result import summarize_seeds
 from nfdist.world import World

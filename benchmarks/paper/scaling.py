@@ -32,15 +32,14 @@ from nfdist import seeds
 from nfdist import settings as configurations
 from nfdist.config import Config
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.evaluation.memory import parse_bytes
-from nfdist.evaluation.split import split_of
 from nfdist.files import replace_file
 from nfdist.graph.relation import build_relations
-from nfdist.memory import peak_resident_bytes
+from nfdist.graph.split import split_of
+from nfdist.memory import parse_bytes, peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import TRAIN
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.batches import Batch
 from nfdist.training.optimization import make_optimizer

@@ -15,7 +15,7 @@ from signal import SIGINT
 from typing import Any
 
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.training.signals import Stopped
+from nfdist.signals import Stopped
 
 CONFIG = """\
 # The paper's Amazon2M setting, for a graph of its shape at a hundredth of its size.

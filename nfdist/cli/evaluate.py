@@ -3,9 +3,7 @@
 import argparse
 import json
 import os
-import time
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -14,20 +12,17 @@ import torch
 
 from nfdist import log
 from nfdist.attempts import Attempts
-from nfdist.collectives import alike, largest, together
+from nfdist.collectives import largest, raised_on_all_ranks, together
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
+from nfdist.evaluation.evaluator import SPLITS, Evaluator, Wanted
 from nfdist.evaluation.follow import FollowedRun, follow
-from nfdist.evaluation.job import SPLITS, Evaluator, Wanted
-from nfdist.evaluation.loading import TrainedModel, load_model, share_model
-from nfdist.evaluation.memory import MemoryWatch, parse_bytes
-from nfdist.memory import peak_resident_bytes
+from nfdist.memory import parse_bytes
+from nfdist.model.loading import TrainedModel, broadcast_model, load_model
 from nfdist.rendezvous import Place, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
-from nfdist.store.store import Store
-from nfdist.training.graph import Graph
-from nfdist.training.signals import StopRequest, exit_code
+from nfdist.signals import StopRequest, exit_code
 from nfdist.world import World
 
 
@@ -58,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
             log.warn(warning)
-        with alike():
+        with raised_on_all_ranks():
             wanted = wanted_of(options)
         if options.follow:
             return follow_run(options, place, world, attempts)
@@ -102,8 +97,8 @@ def evaluate(options: argparse.Namespace, wanted: Wanted, place: Place, world: W
                 stack.enter_context(_owning(options.run_dir, "evaluate", "evaluated", place))
             return found
 
-        trained = share_model(world, together(world, load))
-        return Session(options, trained, place, world).evaluate(trained, wanted)
+        trained = broadcast_model(world, together(world, load))
+        return _evaluator(options, trained, place, world).evaluate(trained, Path(options.run_dir), wanted)
 
 
 def follow_run(options: argparse.Namespace, place: Place, world: World, attempts: Attempts) -> int:
@@ -134,12 +129,12 @@ def _follow(
     options: argparse.Namespace, place: Place, world: World, followed: FollowedRun | None
 ) -> tuple[int, Signals | None]:
     """How many checkpoints were scored, and the signal that any rank was stopped by."""
-    sessions: list[Session] = []  # opened with the first model, which says which graph
+    opened: list[Evaluator] = []  # with the first model, which says which graph
 
     def score(trained: TrainedModel) -> dict[str, Any]:
-        if not sessions:
-            sessions.append(Session(options, trained, place, world))
-        outcome = sessions[0].evaluate(trained, Wanted())
+        if not opened:
+            opened.append(_evaluator(options, trained, place, world))
+        outcome = opened[0].evaluate(trained, Path(options.run_dir), Wanted())
         if world.rank == 0:
             print(describe(options.run_dir, outcome), flush=True)
         return outcome
@@ -164,43 +159,10 @@ def _owning(run_dir: str, name: str, deed: str, place: Place) -> AbstractContext
     return owning(Path(run_dir) / f"{name}{LOCK_SUFFIX}", deed, place.launch)
 
 
-class Session:
-    """A graph opened for the models of a run. Every rank must make one, and each call together with the others."""
-
-    def __init__(self, options: argparse.Namespace, trained: TrainedModel, place: Place, world: World) -> None:
-        self._world, self._folder, self._started = world, Path(options.run_dir), time.perf_counter()
-        with alike():
-            memory = parse_bytes("--memory", options.memory) if options.memory else None
-        config = trained.config
-        data = replace(config.data, partition=options.partition or config.data.partition)
-        # First of all, since to open another graph may take long.
-        together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
-        graph = Graph.open(replace(config, data=data), place, world)
-        self._store = graph.store
-        with MemoryWatch() as watch:
-            self._evaluator = Evaluator(graph.store, graph.hops, trained, world, memory)
-        self._opening_bytes = watch.peak_private_bytes
-
-    def evaluate(self, trained: TrainedModel, wanted: Wanted) -> dict[str, Any]:
-        """The scores of a model and what they cost, as plain values."""
-        with MemoryWatch() as watch:
-            facts = self._evaluator.evaluate(trained, self._folder, wanted)
-        private_bytes = max(watch.peak_private_bytes, self._opening_bytes)
-        peaks = torch.tensor([peak_resident_bytes(), private_bytes])
-        resident, private = largest(self._world, peaks, "compare memory").tolist()
-        seconds, self._started = time.perf_counter() - self._started, time.perf_counter()
-        return {
-            **facts,
-            "seconds": seconds,
-            "peak_memory_bytes": resident,
-            "peak_private_bytes": private,
-            "world_size": self._world.size,
-            "parts": len(self._store.parts),
-            "nodes": self._store.num_nodes,
-            "seed": trained.seed,
-            "epoch": trained.epoch,
-            "step": trained.step,
-        }
+def _evaluator(options: argparse.Namespace, trained: TrainedModel, place: Place, world: World) -> Evaluator:
+    with raised_on_all_ranks():
+        memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
+    return Evaluator(trained, place, world, partition=options.partition, memory_bytes=memory_bytes)
 
 
 def describe(run_dir: str, outcome: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from nfdist.attempts import Attempts
 from nfdist.cli.environment import check_address_space, explain, open_standard_streams
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
-from nfdist.training.signals import Interruptible, Stopped, exit_code
+from nfdist.signals import Interruptible, Stopped, exit_code
 
 # What torch's C++ side merely remarks is not for the users of a command.
 ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from nfdist.errors import ConfigError
-from nfdist.evaluation.delivery import write_table
-from nfdist.evaluation.loading import load_model
-from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.gathered_writer import write_table
+from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.outputs import answers
 from nfdist.evaluation.predict import Predictor
 from nfdist.evaluation.states import States
+from nfdist.model.loading import load_model
 from nfdist.model.task import Task
 from nfdist.store.store import Store
 
@@ -46,16 +46,16 @@ def run(options: argparse.Namespace) -> int:
     store = Store.open(options.partition or trained.config.data.partition)
     trained.check_graph(store)
     predictor = Predictor(trained, States.open(Path(options.run_dir), trained), store)
-    newcomers = Newcomers.read(Path(options.nodes), store)
+    new_nodes = NewNodes.read(Path(options.nodes), store)
     loaded = time.perf_counter()
-    logits = predictor.logits(newcomers)
+    logits = predictor.logits(new_nodes)
     predicted = time.perf_counter()
     columns = answers(Task(store.task, store.num_classes), logits, options.top_k)
-    write_table(out, {"id": newcomers.ids, **columns})
+    write_table(out, {"id": new_nodes.ids, **columns})
     outcome: dict[str, Any] = {
-        "nodes": len(newcomers),
-        "known_nodes": int((newcomers.node_ids >= 0).sum()),
-        "neighbors": len(newcomers.neighbors),
+        "nodes": len(new_nodes),
+        "known_nodes": int((new_nodes.node_ids >= 0).sum()),
+        "neighbors": len(new_nodes.neighbors),
         "load_seconds": loaded - started,
         "predict_seconds": predicted - loaded,
         "write_seconds": time.perf_counter() - predicted,

@@ -15,8 +15,8 @@ from nfdist.collectives import fail_together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
 from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
+from nfdist.signals import exit_code
 from nfdist.training.job import train
-from nfdist.training.signals import exit_code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

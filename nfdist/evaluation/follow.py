@@ -17,8 +17,8 @@ import torch
 from nfdist import log
 from nfdist.collectives import broadcast_text, largest, together
 from nfdist.errors import CheckpointError, ConfigError
-from nfdist.evaluation.loading import TrainedModel, fingerprint, read_model, share_model
 from nfdist.files import disk_errors_as
+from nfdist.model.loading import TrainedModel, broadcast_model, fingerprint, read_model
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.ranking import better
 from nfdist.runs.run import EVALUATIONS_FILE, Run
@@ -104,7 +104,7 @@ def follow(
         if decision == "wait":
             _wait(poll_seconds, stopped)
             continue
-        trained = share_model(world, mine)
+        trained = broadcast_model(world, mine)
         facts = _evaluated(trained, evaluate, world)
         count += facts is not None
         together(world, partial(run.record, trained, facts) if run is not None else lambda: None)

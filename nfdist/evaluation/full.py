@@ -19,7 +19,8 @@ from nfdist.attention.summary import KeySummary, summarize
 from nfdist.collectives import gather, together
 from nfdist.config import RelationConfig
 from nfdist.errors import ConfigError
-from nfdist.evaluation.memory import Budget
+from nfdist.evaluation.budget import Budget
+from nfdist.graph.division import divide, divide_held
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
 from nfdist.graph.workers import MOST_WORKERS, Workers, keep_freed_memory
@@ -27,10 +28,8 @@ from nfdist.log import Progress
 from nfdist.model.layer import AttentionLayer, BoundLayer
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Model
-from nfdist.store.division import divide, divide_held
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
-from nfdist.store.store import Store
+from nfdist.store.store import GraphStore
 from nfdist.world import World
 
 ROWS_AT_ONCE = 1 << 13  # what a core's cache likes
@@ -81,7 +80,7 @@ class FullGraph:
 
     def __init__(
         self,
-        store: Store | SharedStore,
+        store: GraphStore,
         hops: Hops,
         relation: RelationConfig,
         world: World,
@@ -92,12 +91,12 @@ class FullGraph:
     ) -> None:
         self._world, self._relation, self._dtype = world, relation, dtype
         self._room: list[Tensor] = []
-        if isinstance(store, SharedStore):
-            self._store = store.store
+        self._store = store.local
+        if store.remote:
             held = [parts.tolist() for parts in gather(world, torch.tensor(self._store.held_parts), "compare parts")]
             divided = together(world, lambda: divide_held(store.parts, held))
         else:
-            self._store, divided = store, divide(store.parts, world.size)
+            divided = divide(store.parts, world.size)
         self.nodes = divided[world.rank]
         self._budget = together(world, lambda: Budget.within(memory_bytes, len(self.nodes)))
         self._spill = Spill(self._budget.held_bytes, scratch)

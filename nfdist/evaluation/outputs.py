@@ -8,9 +8,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from nfdist.evaluation.delivery import Columns, deliver_table, pieces_in_order
+from nfdist.evaluation.gathered_writer import Columns, rows_in_order, write_gathered_table
 from nfdist.model.task import Task
-from nfdist.store.graph import SPLIT_NAMES
+from nfdist.store.source_graph import SPLIT_NAMES
 from nfdist.store.store import Store
 from nfdist.world import World
 
@@ -32,7 +32,7 @@ def write_predictions(
         known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids))}
         return {"id": original_ids(store, node_ids), **answers(task, logits[rows], top_k), **known}
 
-    deliver_table(path, world, pieces_in_order(world, nodes), make)
+    write_gathered_table(path, world, rows_in_order(world, nodes), make)
 
 
 def write_embeddings(path: Path, store: Store, world: World, nodes: range, hidden: Tensor) -> None:
@@ -41,7 +41,7 @@ def write_embeddings(path: Path, store: Store, world: World, nodes: range, hidde
     def make(rows: slice) -> Columns:
         return {"id": original_ids(store, _node_ids(nodes, rows)), "embedding": as_lists(hidden[rows].float())}
 
-    deliver_table(path, world, pieces_in_order(world, nodes), make)
+    write_gathered_table(path, world, rows_in_order(world, nodes), make)
 
 
 def answers(task: Task, logits: Tensor, top_k: int) -> Columns:

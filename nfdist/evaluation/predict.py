@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdist.evaluation.loading import TrainedModel
-from nfdist.evaluation.newcomers import Newcomers, distinct
+from nfdist.evaluation.new_nodes import NewNodes, distinct
 from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
+from nfdist.model.loading import TrainedModel
 from nfdist.store.hops import Hops
 from nfdist.store.ranges import joined
 from nfdist.store.store import Store
@@ -41,16 +41,16 @@ class Predictor:
         self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
 
     @torch.no_grad()
-    def logits(self, newcomers: Newcomers) -> Tensor:
+    def logits(self, new_nodes: NewNodes) -> Tensor:
         """Logits [n, outputs] of new nodes, each as if it were the only one."""
-        starts = range(0, len(newcomers), NODES_AT_ONCE)
-        parts = [self._predicted(newcomers.rows(slice(start, start + NODES_AT_ONCE))) for start in starts]
+        starts = range(0, len(new_nodes), NODES_AT_ONCE)
+        parts = [self._predicted(new_nodes.rows(slice(start, start + NODES_AT_ONCE))) for start in starts]
         return torch.cat(parts) if parts else self._model.output.bias.new_empty(0, self._model.output.out_features)
 
-    def _predicted(self, newcomers: Newcomers) -> Tensor:
-        model, hops = self._model, self._hops(newcomers)
+    def _predicted(self, new_nodes: NewNodes) -> Tensor:
+        model, hops = self._model, self._hops(new_nodes)
         totals = [_totals(hop) for hop in hops]
-        hidden = model.first_state(newcomers.features.to(model.input.weight.dtype))
+        hidden = model.first_state(new_nodes.features.to(model.input.weight.dtype))
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
             hidden = model.bind(index, kernel, summary)(hidden, self._neighbors(hops, totals, index, hidden))
@@ -67,14 +67,14 @@ class Predictor:
         ]
         return SummedNeighbors(sums, torch.stack(list(totals), 1) if hops else hidden[:, :0])
 
-    def _hops(self, newcomers: Newcomers) -> list[Hop]:
+    def _hops(self, new_nodes: NewNodes) -> list[Hop]:
         """The edges to new nodes, a hop at a time."""
         if not self._model.relation.order:
             return []
-        neighbors = _without(newcomers.node_ids, (newcomers.indptr, newcomers.neighbors))
+        neighbors = _without(new_nodes.node_ids, (new_nodes.indptr, new_nodes.neighbors))
         reached = [neighbors, *(self._extended(neighbors, hop) for hop in self._shorter)]
-        known = torch.from_numpy(newcomers.node_ids)
-        return [self._hop(index, _without(newcomers.node_ids, pairs), known) for index, pairs in enumerate(reached)]
+        known = torch.from_numpy(new_nodes.node_ids)
+        return [self._hop(index, _without(new_nodes.node_ids, pairs), known) for index, pairs in enumerate(reached)]
 
     def _extended(self, neighbors: Pairs, hop: Store) -> Pairs:
         """Who reaches a new node by way of its neighbors, these included; `hop` has the in-edges of the one before."""

@@ -16,7 +16,7 @@ from nfdist.collectives import together, total
 from nfdist.errors import ConfigError
 from nfdist.evaluation.metrics.metric import METRICS, Metric
 from nfdist.model.task import Task
-from nfdist.store.graph import SPLIT_NAMES, TEST, TRAIN, VALID
+from nfdist.store.source_graph import SPLIT_NAMES, TEST, TRAIN, VALID
 from nfdist.world import World
 
 

@@ -23,10 +23,10 @@ from nfdist.attention.summary import KeySummary
 from nfdist.collectives import together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
-from nfdist.evaluation.delivery import deliver, pieces_in_order
 from nfdist.evaluation.full import LayerInput
-from nfdist.evaluation.loading import TrainedModel
+from nfdist.evaluation.gathered_writer import rows_in_order, write_gathered
 from nfdist.fields import each_setting
+from nfdist.model.loading import TrainedModel
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.store.arrow_files import read_only
 from nfdist.store.gate import BlockDigests, Column, Gate, StoredFile
@@ -78,7 +78,7 @@ class StatesWriter:
 
     def __init__(self, folder: Path | None, world: World, nodes: range, num_nodes: int) -> None:
         self._folder, self._world, self._num_nodes = folder, world, num_nodes
-        self._pieces = pieces_in_order(world, nodes)
+        self._pieces = rows_in_order(world, nodes)
         self._digests: dict[str, BlockDigests] = {}
 
     def __call__(self, seen: LayerInput) -> None:
@@ -117,7 +117,7 @@ class StatesWriter:
                     file.write(piece)
                     digests.update(piece)
 
-        deliver(self._world, self._pieces, lambda rows: _as_bytes(read(rows)), write)
+        write_gathered(self._world, self._pieces, lambda rows: _as_bytes(read(rows)), write)
 
 
 @contextmanager

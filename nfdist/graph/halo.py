@@ -51,7 +51,7 @@ class Halo:
             for rows, content in zip(copies, arrived, strict=True):
                 rows[piece] = content
 
-    def give_back(self, extended: Tensor, world: World) -> None:
+    def accumulate(self, extended: Tensor, world: World) -> None:
         """Add what other ranks hold in their copies of a row to the row itself: the adjoint of `fetch`."""
         copies = self._copies(extended)
         for piece in self._rounds(extended):
@@ -90,5 +90,5 @@ class _Extend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         grad = grad.clone(memory_format=torch.contiguous_format)
-        ctx.halo.give_back(grad, ctx.world)
+        ctx.halo.accumulate(grad, ctx.world)
         return grad[: len(grad) - ctx.halo.num_copied], None, None

@@ -87,7 +87,7 @@ def build_world_relations(
     relations = []
     for pattern in (_renumbered(pattern, own, copied) for pattern in patterns):
         out_degrees = pattern.out_degrees.clone()
-        halo.give_back(out_degrees, world)
+        halo.accumulate(out_degrees, world)
         halo.fetch(out_degrees, world)
         relations.append(Relation.build(pattern, normalize, dtype, out_degrees))
     return relations, halo

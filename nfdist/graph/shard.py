@@ -148,7 +148,7 @@ class Shard:
         degrees, factors = self._tensor(self.num_sources, dtype=torch.float64), self._tensor(self.num_sources)
         if self._store.manifest.directed:
             hop.add_out_degrees(degrees)
-            self.halo.give_back(degrees, self._world)
+            self.halo.accumulate(degrees, self._world)
         else:
             degrees[: len(in_degrees)] = in_degrees
         self.halo.fetch(degrees, self._world)

@@ -9,7 +9,7 @@ from nfdist import seeds
 from nfdist.errors import PartitionError
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.metis import metis
-from nfdist.store.graph import TRAIN, SourceGraph
+from nfdist.store.source_graph import TRAIN, SourceGraph
 
 METHODS = ("metis", "random", "file")
 

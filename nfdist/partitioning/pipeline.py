@@ -21,8 +21,8 @@ from nfdist.partitioning.sources import counts, load
 from nfdist.partitioning.sources.formats.source_format import Located
 from nfdist.partitioning.sources.locate import locate
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
+from nfdist.store.source_graph import SourceGraph
 from nfdist.store.writing import write_partition
 
 _ASIDE_CHARACTERS = 60  # what a name gains while its directory is written

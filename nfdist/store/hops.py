@@ -20,8 +20,7 @@ from nfdist.store.arrow_files import write_columns
 from nfdist.store.gate import StoredFile, recorded
 from nfdist.store.manifest import MANIFEST_NAME, Part, part_directory, part_file
 from nfdist.store.mapped import PartFiles
-from nfdist.store.shared import SharedStore
-from nfdist.store.store import Store
+from nfdist.store.store import GraphStore, Store
 
 FORMAT_VERSION = 2
 COLUMNS = ("indptr", "sources")
@@ -30,21 +29,23 @@ COLUMNS = ("indptr", "sources")
 class Hops:
     """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, `higher` ones are stores of their own."""
 
-    def __init__(self, store: Store | SharedStore, order: int, higher: Sequence[Store]) -> None:
+    def __init__(self, store: GraphStore, order: int, higher: Sequence[Store]) -> None:
         self.order = order
         self._store, self.higher = store, higher
 
     @staticmethod
-    def open(store: Store | SharedStore, order: int, max_edges: int = MAX_EDGES) -> "Hops":
+    def open(store: GraphStore, order: int, max_edges: int = MAX_EDGES) -> "Hops":
         """Map the patterns up to an order, after building those that are not kept yet; refused beyond `max_edges`."""
         if order < 2:
             return Hops(store, order, [])
-        if isinstance(store, SharedStore) or len(store.held_parts) < len(store.parts):
+        if store.remote or len(store.local.held_parts) < len(store.parts):
             raise PartitionError(
                 f"relation.order {order} needs all parts of {store.directory} on every host: "
                 "copy them or use relation.order=1"
             )
-        return Hops(store, order, [store.with_in_edges(pattern) for pattern in _patterns(store, order, max_edges)])
+        return Hops(
+            store, order, [store.local.with_in_edges(pattern) for pattern in _patterns(store.local, order, max_edges)]
+        )
 
     def induced(self, hop: int, node_ids: Tensor, sources: Tensor | None = None) -> Adjacency:
         """What `Store.induced` does, for paths of at most `hop` steps through any nodes of the graph."""

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,16 +17,16 @@ from nfdist.errors import PartitionError
 from nfdist.files import checksum
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.gate import Column
-from nfdist.store.graph import SPLIT_NAMES
+from nfdist.store.id_index import IdIndex
 from nfdist.store.induced import Induction
 from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part, part_directory
 from nfdist.store.mapped import MappedPart
-from nfdist.store.originals import OriginalIds
 from nfdist.store.ranges import Integers
 from nfdist.store.rows import Group, dense_rows, sparse_rows, sparse_slice
+from nfdist.store.source_graph import SPLIT_NAMES
 
 
-class Described:
+class Description:
     """What a partition's manifest says about it."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
@@ -77,11 +77,52 @@ class Described:
         return ids
 
 
-class Store(Described):
+class GraphStore(Protocol):
+    """A partition to read by node id: all of it on this host, or with `remote` parts that lie on others.
+
+    Then every rank must make each call together with the others. `local` has the parts that are here.
+    """
+
+    remote: bool
+    directory: Path
+    manifest: Manifest
+
+    @property
+    def local(self) -> "Store": ...
+
+    @property
+    def num_nodes(self) -> int: ...
+
+    @property
+    def num_features(self) -> int: ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
+
+    def fingerprint(self) -> str: ...
+
+    def take(self, node_ids: Tensor, out: Tensor | None = None) -> Tensor: ...
+
+    def labels(self, node_ids: Tensor) -> Tensor: ...
+
+    def split(self, node_ids: Tensor) -> Tensor: ...
+
+    def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency: ...
+
+
+class Store(Description):
     """Reads never copy more than they return. Tensors that view the disk must not be written to.
 
     Node ids are integer tensors [k] in any order; rows come back in that order.
     """
+
+    remote = False
 
     def __init__(self, directory: Path, manifest: Manifest, held: dict[int, MappedPart]) -> None:
         super().__init__(directory, manifest)
@@ -101,6 +142,10 @@ class Store(Described):
         """The parts whose directory is there: a host need not hold them all."""
         parts = range(len(Manifest.read(directory, []).parts))
         return [number for number in parts if (Path(directory) / part_directory(number)).is_dir()]
+
+    @property
+    def local(self) -> "Store":
+        return self
 
     @property
     def held_parts(self) -> tuple[int, ...]:
@@ -213,8 +258,8 @@ class Store(Described):
         return Induction(self.num_nodes)
 
     @cached_property
-    def _originals(self) -> OriginalIds:
-        return OriginalIds.open(self.directory, self.manifest)
+    def _originals(self) -> IdIndex:
+        return IdIndex.open(self.directory, self.manifest)
 
     def _dense_rows(self, ids: NDArray[np.int64], out: Tensor, column: Callable[[MappedPart], Column]) -> Tensor:
         if len(self.parts) == 1:

@@ -15,9 +15,9 @@ from nfdist.errors import PartitionError
 from nfdist.files import written_aside
 from nfdist.store.arrow_files import integer_type, rows_of, write_columns
 from nfdist.store.gate import StoredFile, WholeFile, recorded
-from nfdist.store.graph import SPLIT_NAMES, TRAIN, SourceGraph
 from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, Manifest, Part, part_directory, part_file
 from nfdist.store.ranges import Integers, joined, offsets, pieces
+from nfdist.store.source_graph import SPLIT_NAMES, TRAIN, SourceGraph
 
 EDGES_AT_ONCE = 1 << 22
 

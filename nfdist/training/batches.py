@@ -15,10 +15,9 @@ from nfdist.config import RelationConfig
 from nfdist.devices import is_gpu
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation, build_world_relations
-from nfdist.store.graph import TRAIN
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
-from nfdist.store.store import Store
+from nfdist.store.source_graph import TRAIN
+from nfdist.store.store import GraphStore
 from nfdist.training.sampling import Position, Sampler
 from nfdist.world import World
 
@@ -66,7 +65,7 @@ class Assembler:
     `split` [nodes] says for which nodes labels count. `world` is used by one thread alone.
     """
 
-    store: Store | SharedStore
+    store: GraphStore
     hops: Hops
     relation: RelationConfig
     split: Tensor
@@ -89,7 +88,7 @@ class Assembler:
         return Batch(own, features, labeled, labels[labeled], relations, halo, after, sent)
 
     def _features(self, own: Tensor, buffer: "Buffer | None") -> Tensor:
-        if buffer is None or isinstance(self.store, SharedStore) or self.store.manifest.feature_kind == "sparse":
+        if buffer is None or self.store.manifest.feature_kind == "sparse":
             return self.store.take(own).to(self.dtype)
         return self.store.take(own, buffer.rows(len(own), self.store)).to(self.dtype)
 
@@ -110,7 +109,7 @@ class Buffer:
     def __init__(self) -> None:
         self._memory = torch.empty(0, 0)
 
-    def rows(self, count: int, store: Store) -> Tensor:
+    def rows(self, count: int, store: GraphStore) -> Tensor:
         if len(self._memory) < count or self._memory.shape[1] != store.num_features:
             dtype = getattr(torch, store.manifest.feature_dtype)
             self._memory = torch.empty(count, store.num_features, dtype=dtype)
@@ -151,7 +150,7 @@ def fetch(
     That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
     batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
     """
-    background = is_gpu(device) or isinstance(assembler.store, SharedStore)
+    background = is_gpu(device) or assembler.store.remote
     return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device)
 
 

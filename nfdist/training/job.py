@@ -14,13 +14,14 @@ from prometheus_client import CollectorRegistry
 
 import nfdist
 from nfdist import log
-from nfdist.collectives import agree, alike, broadcast_text, together
+from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
 from nfdist.config import Config
 from nfdist.devices import allocated_bytes
 from nfdist.errors import CheckpointError
-from nfdist.evaluation.graph import EvaluationGraph, open_evaluation_graph
+from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluation.scores import check_metric, resolve_metric
 from nfdist.fields import each_setting
+from nfdist.graph.graph import Graph
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import check_settings
 from nfdist.model.task import Task
@@ -29,10 +30,9 @@ from nfdist.observe.server import serve
 from nfdist.rendezvous import Place
 from nfdist.runs.ownership import owning_directory
 from nfdist.runs.run import Run
-from nfdist.training.graph import Graph
+from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import summarize_seeds, versions
-from nfdist.training.signals import StopRequest
 from nfdist.training.trainer import Job, Trainer
 from nfdist.world import World
 
@@ -51,7 +51,7 @@ def train(
     """The result of a run on every rank, or the signal that stopped it. Every rank must call this."""
     same = {name: value for name, value in flat(config).items() if name not in OWN_TO_HOST}
     agree(world, {"nfdist": nfdist.__version__, "torch": torch.__version__, "code": code_digest(), **same})
-    with alike():
+    with raised_on_all_ranks():
         check_settings(config)
         check_metric(config.evaluate.metric)
     graph = Graph.open(config, place, world)
@@ -77,7 +77,7 @@ def train(
             stop=StopRequest(),
             initial_weights=initial_weights,
         )
-        with alike():
+        with raised_on_all_ranks():
             Trainer(job, config.train.seeds[0], [], None)  # what it refuses should not leave a run behind
         run, restored = _open_run(config, place, world, graph, resume, stack)
         with job.stop:
@@ -89,7 +89,7 @@ def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dic
     finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
     for seed in seeds[len(finished) :]:
         own = restored if restored is not None and restored.state["seed"] == seed else None
-        with alike():
+        with raised_on_all_ranks():
             trainer = Trainer(job, seed, finished, own)
         stopped = trainer.run()
         if stopped is not None:

@@ -14,9 +14,10 @@ from nfdist import log
 from nfdist.collectives import tally
 from nfdist.config import Config
 from nfdist.devices import on_cpu
-from nfdist.evaluation.graph import EvaluationGraph
+from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import direction, score
-from nfdist.evaluation.split import split_of
+from nfdist.graph.graph import Graph
+from nfdist.graph.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.nodeformer import evaluation_seed
@@ -24,13 +25,13 @@ from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.ranking import better
 from nfdist.runs.run import Run
+from nfdist.signals import StopRequest
 from nfdist.training.batches import Assembler, Batch, Fetched, Prefetched, Repeated, fetch
-from nfdist.training.graph import Graph
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.restoring import Restored, load_weights
 from nfdist.training.result import versions
+from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
-from nfdist.training.signals import StopRequest
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
 from nfdist.world import World
 
@@ -110,7 +111,7 @@ class Trainer:
         replica = replicate(self.model, job.world)
         self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
         self.split = split_of(store, config.data, seed)
-        self.sampler = job.graph.sampler(config, self.split, job.world, seed)
+        self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
         self._busy_seconds = 0.0
 
     def run(self) -> Signals | None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nfdist.cli.main import main
-from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from tests.cli.runs import copied, mistake, outcome, train_run
@@ -138,7 +138,7 @@ def test_an_output_that_cannot_be_or_is_an_input_is_refused_before_the_work(
     def work(*_: Any) -> None:
         raise AssertionError("the nodes are read before the output is checked")
 
-    monkeypatch.setattr(Newcomers, "read", work)
+    monkeypatch.setattr(NewNodes, "read", work)
     file = new_nodes(tmp_path / "new.parquet")
     before = file.read_bytes()
     (tmp_path / "link.parquet").symlink_to(file)

@@ -10,7 +10,7 @@ from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.evaluation.scores import score
 from nfdist.model.task import Task
-from nfdist.store.graph import TEST, TRAIN, VALID
+from nfdist.store.source_graph import TEST, TRAIN, VALID
 from nfdist.world import World
 
 NODES = 240

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from nfdist.evaluation.attention_export import EdgeWeights, TopNeighbors
 from nfdist.evaluation.full import FullGraph
-from nfdist.evaluation.links import EdgeWeights, StrongestLinks
 from nfdist.evaluation.outputs import write_embeddings, write_predictions
 from nfdist.evaluation.states import writing_states
 from nfdist.model.task import Task
@@ -40,9 +40,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
     """Many small chunks instead of one."""
-    patch.setattr("nfdist.evaluation.delivery.ROWS_AT_ONCE", 23)
-    patch.setattr("nfdist.evaluation.links.EDGES_AT_ONCE", 97)
-    patch.setattr("nfdist.evaluation.links.PAIRS_AT_ONCE", 40)
+    patch.setattr("nfdist.evaluation.gathered_writer.ROWS_AT_ONCE", 23)
+    patch.setattr("nfdist.evaluation.attention_export.EDGES_AT_ONCE", 97)
+    patch.setattr("nfdist.evaluation.attention_export.PAIRS_AT_ONCE", 40)
 
 
 def write_as_rank(world: World, folder: Path) -> None:
@@ -58,7 +58,7 @@ def write_all(world: World, folder: Path) -> None:
         model = trained.model
         full = FullGraph(store, Hops.open(store, 2), model.relation, world, dtype=torch.float64)
         edges = EdgeWeights(store, world, full.nodes, model.model.layers)
-        links = StrongestLinks(world, full.nodes, store.node_ids(CHOSEN), 5)
+        links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5)
         with writing_states(out, world, full.nodes, store.num_nodes) as states:
             evaluation = full.evaluate(model, trained.seed, listeners=[states, edges, links])
             states.finish(evaluation.summaries, trained)

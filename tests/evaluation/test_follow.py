@@ -9,7 +9,7 @@ import pytest
 from nfdist.config import Config
 from nfdist.errors import ConfigError
 from nfdist.evaluation.follow import FollowedRun, follow, read_evaluations
-from nfdist.evaluation.loading import TrainedModel
+from nfdist.model.loading import TrainedModel
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.runs.run import Run
 from nfdist.world import World

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from nfdist.config import ModelConfig, RelationConfig
 from nfdist.errors import ConfigError, NfdistError
+from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import FullGraph
-from nfdist.evaluation.memory import Budget, MemoryWatch
 from nfdist.graph.spill import Spill
-from nfdist.memory import private_bytes
+from nfdist.memory import MemoryWatch, private_bytes
+from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from nfdist.world import World
@@ -82,7 +82,7 @@ def every_case(world: World, graphs: Path) -> list[list[list[float]]]:
 def some_parts(world: World, graphs: Path) -> tuple[list[list[float]], list[int]]:
     """The logits and the nodes of this rank, which holds the last parts if it is the first."""
     store = Store.open(graphs / "directed 7", range(3, 7) if world.rank == 0 else range(3))
-    shared = SharedStore(store, world)
+    shared = DistributedStore(store, world)
     graph = FullGraph(shared, Hops.open(shared, 1), PAPER.relation, world, dtype=torch.float64)
     return graph.evaluate(PAPER.build(5), SEED).logits.tolist(), [graph.nodes.start, graph.nodes.stop]
 

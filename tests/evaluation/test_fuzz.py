@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.evaluation.loading import read_model
 from nfdist.files import dump_checked
 from nfdist.model.build import build_model
+from nfdist.model.loading import read_model
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.store.store import Store
 from tests.partitioning import fuzzing as fuzz

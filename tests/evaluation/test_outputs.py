@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nfdist.errors import CheckpointError
-from nfdist.evaluation.delivery import deliver, deliver_table, replaced_output
+from nfdist.evaluation.gathered_writer import replaced_output, write_gathered, write_gathered_table
 from nfdist.evaluation.outputs import answers, write_predictions
 from nfdist.model.task import Task
 from nfdist.store.store import Store
@@ -128,8 +128,10 @@ def fail_on_one(world: World, folder: Path, who: int) -> list[str]:
         raise CheckpointError("the disk is full")
 
     for attempt in (
-        lambda: deliver_table(folder / "rows.parquet", world, [(row % world.size, row) for row in range(4)], make),
-        lambda: deliver(world, [(1, 0), (0, 1)], lambda row: torch.ones(3, dtype=torch.uint8), refuse),
+        lambda: write_gathered_table(
+            folder / "rows.parquet", world, [(row % world.size, row) for row in range(4)], make
+        ),
+        lambda: write_gathered(world, [(1, 0), (0, 1)], lambda row: torch.ones(3, dtype=torch.uint8), refuse),
     ):
         try:
             attempt()

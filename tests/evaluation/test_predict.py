@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nfdist.attention.dense import dense_attend
 from nfdist.config import RelationConfig
-from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.predict import Predictor
 from nfdist.evaluation.states import States
 from nfdist.model.protocol import Draw
@@ -54,7 +54,7 @@ def write_newcomers(path: Path, store: Store, ids: Any, features: Tensor, neighb
 
 def predicted(run: Path, store: Store, options: Options, file: Path, dtype: torch.dtype = torch.float64) -> Tensor:
     trained = trained_model(options, store, dtype)
-    return Predictor(trained, States.open(run, trained), store).logits(Newcomers.read(file, store))
+    return Predictor(trained, States.open(run, trained), store).logits(NewNodes.read(file, store))
 
 
 @pytest.mark.parametrize("kind", DIRECTED)

@@ -6,8 +6,8 @@ import torch
 
 from nfdist.config import Config, DataConfig, TrainConfig
 from nfdist.evaluation.full import Evaluation, FullGraph
-from nfdist.evaluation.loading import TrainedModel
 from nfdist.evaluation.states import writing_states
+from nfdist.model.loading import TrainedModel
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World

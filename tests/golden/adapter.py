@@ -13,15 +13,15 @@ import torch
 
 from nfdist import settings
 from nfdist.config import Config
-from nfdist.evaluation.graph import open_evaluation_graph
-from nfdist.evaluation.loading import load_model, share_model
-from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.evaluation_graph import open_evaluation_graph
+from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.predict import Predictor
 from nfdist.evaluation.states import States
+from nfdist.graph.graph import Graph
+from nfdist.model.loading import broadcast_model, load_model
 from nfdist.rendezvous import Place
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
-from nfdist.training.graph import Graph
 from nfdist.training.job import train
 from nfdist.world import World
 
@@ -42,7 +42,7 @@ def _train_run(world: World, config: Config) -> Rows:
 
 def graph_logits(world: World, config: Config, place: Place) -> Rows:
     """The logits of a run's chosen checkpoint for this rank's nodes; ranks have theirs in order."""
-    trained = share_model(world, load_model(config.run.dir) if world.rank == 0 else None)
+    trained = broadcast_model(world, load_model(config.run.dir) if world.rank == 0 else None)
     graph = Graph.open(config, place, world)
     whole = open_evaluation_graph(config, graph.store, graph.hops, world, dtype=trained.dtype)
     rows: Rows = whole.evaluate(trained.model, trained.evaluation_seed).logits.tolist()
@@ -53,7 +53,7 @@ def new_node_logits(run: Path, nodes: Path) -> Rows:
     """The logits of new nodes in a Parquet file, by a run that was evaluated."""
     trained = load_model(run)
     store = Store.open(trained.config.data.partition)
-    rows: Rows = Predictor(trained, States.open(run, trained), store).logits(Newcomers.read(nodes, store)).tolist()
+    rows: Rows = Predictor(trained, States.open(run, trained), store).logits(NewNodes.read(nodes, store)).tolist()
     return rows
 
 

@@ -33,7 +33,7 @@ def trade(world: World, round_bytes: int) -> None:
     halo.fetch(extended, world)
     copied = torch.cat([rows_of(rank)[rows] for rank, rows in enumerate(wanted)])
     assert torch.equal(extended, torch.cat([own, copied]))
-    halo.give_back(extended, world)
+    halo.accumulate(extended, world)
     lent = torch.zeros(len(own))
     for rank in range(world.size):
         lent.index_add_(

@@ -10,8 +10,8 @@ import torch
 
 from nfdist.config import RelationConfig
 from nfdist.errors import ConfigError
+from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import FullGraph
-from nfdist.evaluation.memory import Budget
 from nfdist.graph.spill import Spill
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store

@@ -16,7 +16,7 @@ from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import TEST, TRAIN, VALID
+from nfdist.store.source_graph import TEST, TRAIN, VALID
 from tests.training.building import build_partition
 
 NODES, FEATURES, CLASSES, STEPS = 12, 5, 3, 4

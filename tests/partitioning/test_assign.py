@@ -5,7 +5,7 @@ import torch
 
 from nfdist.partitioning.assign import assign
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import TRAIN, SourceGraph
+from nfdist.store.source_graph import TRAIN, SourceGraph
 
 HALF = 200
 

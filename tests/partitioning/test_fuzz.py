@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from nfdist.evaluation.newcomers import Newcomers
+from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceOptions
@@ -178,7 +178,7 @@ def predict_case(folder: Path) -> Callable[[Any], str]:
             (folder / "new.parquet").write_bytes(data.draw(fuzz.damaged(whole)))
         else:
             pq.write_table(data.draw(odd.odd_columns_of(new)), folder / "new.parquet")
-        return fuzz.outcome(lambda: Newcomers.read(folder / "new.parquet", store))
+        return fuzz.outcome(lambda: NewNodes.read(folder / "new.parquet", store))
 
     return case
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
+from nfdist.store.source_graph import SourceGraph
 from nfdist.store.writing import write_partition
 
 RECIPE = {"source": "a test", "method": "random", "parts": 3, "seed": 0, "options": {}, "nfdist": "0", "notes": []}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nfdist.errors import PartitionError
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.store.graph import TRAIN, SourceGraph
+from nfdist.store.source_graph import TRAIN, SourceGraph
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from tests.store.building import RECIPE, build_graph, dense, dense_features, in_edges, write

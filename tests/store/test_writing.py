@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from nfdist.errors import PartitionError
-from nfdist.store.graph import SourceGraph
 from nfdist.store.manifest import Manifest
+from nfdist.store.source_graph import SourceGraph
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from tests.store.building import RECIPE, build_graph, in_edges, write

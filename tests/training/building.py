@@ -13,7 +13,7 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceOptions
 from nfdist.rendezvous import Place
 from nfdist.runs.run import Run
-from nfdist.store.graph import TRAIN
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.job import train
 from nfdist.training.sampling import Position, Sampler

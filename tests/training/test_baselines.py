@@ -7,15 +7,16 @@ import torch
 
 from nfdist import settings
 from nfdist.errors import ConfigError
+from nfdist.graph.graph import Graph
 from nfdist.graph.relation import Relation
 from nfdist.model.build import MODELS, build_model
 from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
-from nfdist.store.graph import TRAIN
+from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
-from nfdist.training.graph import Graph
+from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Pools, Position
 from nfdist.world import World
 from tests.comparing import difference
@@ -97,7 +98,7 @@ def test_two_ranks_go_on_to_the_bit_add_up_and_refuse_what_would_cross(graph: Pa
     cases = {**TOGETHER, **CROSSING}
     texts = {name: settings.dump(config_of(graph, tmp_path / name, *words)) for name, words in cases.items()}
     for said in run_world(2, two_ranks, texts):
-        assert "model.name = gcn hears only nodes of its own rank, so 2 ranks need train.batch_nodes" in said[0]
+        assert "model.name = gcn sees only nodes of its own rank, so 2 ranks need train.batch_nodes" in said[0]
         assert 'relation.scope=rank, got 60 and "world"' in said[1]
     assert not any((tmp_path / name).exists() for name in CROSSING)
     assert_bit_equal(tmp_path / "whole", tmp_path / "cut")
@@ -128,8 +129,8 @@ def averaged(graph: Path) -> torch.Tensor:
 
 
 def test_walks_need_all_parts(graph: Path) -> None:
-    shared = SharedStore(Store.open(graph), World())
+    shared = DistributedStore(Store.open(graph), World())
     opened = Graph(shared, Hops.open(shared, 1), shared, Hops.open(shared, 1), World(), [[0]] * 3)
     config = config_of(graph, graph, *named("gcn"), *WALKS)
     with pytest.raises(ConfigError, match=r'"walks" needs all parts of .* on every host: copy them or use uniform'):
-        opened.sampler(config, shared.split(torch.arange(shared.num_nodes)), World(), 0)
+        make_sampler(config, opened, shared.split(torch.arange(shared.num_nodes)), 1, 0)

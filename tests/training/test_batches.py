@@ -8,9 +8,9 @@ import torch
 
 from nfdist.config import RelationConfig
 from nfdist.errors import PartitionError
-from nfdist.store.graph import TRAIN
+from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.batches import Assembler, Batch, Buffer, Fetched, Prefetched, Repeated, fetch
 from nfdist.training.sampling import Pools, Position, WholeGraph
@@ -65,7 +65,7 @@ def test_batches_are_what_their_positions_say(store: Store, kind: type[Fetched |
 
 def test_batches_are_made_ahead_where_rows_come_over_a_network(store: Store) -> None:
     own = assembler_of(store)
-    shared = replace(own, store=SharedStore(store, World()))
+    shared = replace(own, store=DistributedStore(store, World()))
     for assembler, kind in ((own, Fetched), (shared, Prefetched)):
         with fetch(assembler, pools_of(store), Position(), 1, CPU) as batches:
             assert type(batches) is kind

@@ -12,8 +12,8 @@ from nfdist.graph.relation import Relation
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
-from nfdist.store.graph import TRAIN
 from nfdist.store.hops import Hops
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.sampling import Pools, Position
 from nfdist.world import World

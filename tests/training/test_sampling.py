@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nfdist.errors import ConfigError
-from nfdist.store.division import divide
+from nfdist.graph.division import divide
 from nfdist.store.manifest import Part
 from nfdist.training.sampling import Pools, Position, WholeGraph, part_owners
 from tests.training.building import epoch

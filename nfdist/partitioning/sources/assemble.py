@@ -11,7 +11,7 @@ from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import features, splits, validation
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
-from nfdist.store.graph import SourceGraph, draw_split
+from nfdist.store.source_graph import SourceGraph, draw_split
 
 _LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
 

@@ -12,7 +12,7 @@ from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import splits
 from nfdist.partitioning.sources.table_files import Rows
 from nfdist.partitioning.sources.validation import check_known, check_same_widths
-from nfdist.store.graph import UNASSIGNED
+from nfdist.store.source_graph import UNASSIGNED
 
 _ROWS_AT_ONCE = 1 << 16
 

@@ -7,7 +7,7 @@ from nfdist.partitioning.sources.assemble import assemble
 from nfdist.partitioning.sources.formats.source_format import FORMATS, Located, SourceCounts
 from nfdist.partitioning.sources.locate import locate
 from nfdist.partitioning.sources.options import SourceOptions
-from nfdist.store.graph import SourceGraph
+from nfdist.store.source_graph import SourceGraph
 
 
 def load(source: str, options: SourceOptions) -> SourceGraph:

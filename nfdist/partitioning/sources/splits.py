@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import validation
-from nfdist.store.graph import SPLIT_NAMES, TEST, TRAIN, UNASSIGNED, VALID
+from nfdist.store.source_graph import SPLIT_NAMES, TEST, TRAIN, UNASSIGNED, VALID
 
 DEFAULT_RANDOM = "random:0.5/0.25/0.25"
 WORDS = {"train": TRAIN, "val": VALID, "valid": VALID, "validation": VALID, "test": TEST}

@@ -13,8 +13,8 @@ from nfdist import seeds, settings
 from nfdist.cli.main import main
 from nfdist.config import IdglConfig, ModelConfig
 from nfdist.errors import ConfigError
-from nfdist.evaluation.split import split_of
 from nfdist.graph.relation import build_relations
+from nfdist.graph.split import split_of
 from nfdist.model.baselines import idgl
 from nfdist.model.baselines.affinity import CROWDED, DISCONNECTED, UNEVEN, Affinity
 from nfdist.model.baselines.idgl import IDGL
@@ -22,7 +22,7 @@ from nfdist.model.protocol import Draw, Output
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
-from nfdist.store.graph import TRAIN
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import assert_same, difference

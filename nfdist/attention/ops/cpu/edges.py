@@ -27,6 +27,14 @@ def _places(numbers: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
     return numbers % len(logs), numbers // len(logs)
 
 
+def _add_rows(out: Tensor, numbers: Tensor, rows: Tensor) -> None:
+    """Add rows [e, m] to out [n, h, m] in their order; index_put_ would add in whatever order its threads come."""
+    nodes, heads = _places(numbers, out)
+    for head in heads.unique().tolist():
+        chosen = heads == head
+        out[:, head].index_add_(0, nodes[chosen], rows[chosen])
+
+
 def _head_by_head(operation: Callable[..., Tensor], logs: Tensor, others: Tensor) -> Tensor:
     """The result [h, n, m] of logs [n, h, m] and others [h, ., m]."""
     logs = logs.transpose(0, 1)
@@ -78,8 +86,8 @@ class _EdgeLogLikelihood(torch.autograd.Function):
             sums = logs.logsumexp(1)
             total = total + torch.dot(pulled, sums - shifts.flatten()[ends])
             logs.sub_(sums[:, None]).exp_().mul_(pulled[:, None])
-            grad_queries.index_put_(_places(ends, queries), logs, accumulate=True)
-            grad_keys.index_put_(_places(starts, keys), logs, accumulate=True)
+            _add_rows(grad_queries, ends, logs)
+            _add_rows(grad_keys, starts, logs)
         ctx.save_for_backward(grad_queries, grad_keys, -at_targets.expand_as(log_normalizers))
         return total
 

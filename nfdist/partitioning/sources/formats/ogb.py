@@ -20,7 +20,7 @@ from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_edges, check_length
 from nfdist.reading import reading
-from nfdist.store.graph import TEST, TRAIN, VALID
+from nfdist.store.source_graph import TEST, TRAIN, VALID
 
 _SCHEMES = {  # of the official split
     "ogbn-products": "sales_ranking",

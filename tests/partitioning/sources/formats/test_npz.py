@@ -9,7 +9,7 @@ import scipy.sparse
 
 from nfdist.errors import ConfigError, PartitionError
 from nfdist.partitioning.sources import SourceCounts, SourceOptions, counts, load
-from nfdist.store.graph import TEST, TRAIN, UNASSIGNED, VALID, draw_split
+from nfdist.store.source_graph import TEST, TRAIN, UNASSIGNED, VALID, draw_split
 from tests.partitioning.sources.npz_files import NODES, OPTIONS, arrays, save
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from nfdist.partitioning.sources import SourceCounts, SourceOptions, counts, load
-from nfdist.store.graph import TEST, TRAIN, SourceGraph
+from nfdist.store.source_graph import TEST, TRAIN, SourceGraph
 
 SCALE = 0.005
 

@@ -7,13 +7,13 @@ import torch
 
 from nfdist.config import Config, DropEdgeConfig, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
+from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import FullGraph
-from nfdist.evaluation.graph import open_evaluation_graph
-from nfdist.evaluation.plain import PlainGraph
+from nfdist.evaluation.in_memory import InMemoryGraph
 from nfdist.model.build import Model, build_model
 from nfdist.model.protocol import Draw
+from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
@@ -40,7 +40,7 @@ def logits_of(world: World, folder: Path) -> list[tuple[list[int], list[list[flo
     for name, order, kind in CASES:
         store, config = Store.open(folder / kind), config_of(name, order)
         graph = open_evaluation_graph(config, store, Hops.open(store, order), world, dtype=torch.float64)
-        assert isinstance(graph, PlainGraph)
+        assert isinstance(graph, InMemoryGraph)
         first, again = (graph.evaluate(build(config, store), seed) for seed in (4, 5))
         assert torch.equal(first.logits, again.logits)
         assert first.nodes == graph.nodes
@@ -73,7 +73,7 @@ def test_ranks_together_have_the_logits_of_the_whole_graph(size: int, folder: Pa
 def refused(world: World, folder: Path) -> list[str]:
     """What is said of a graph of which every rank holds some parts, and of a limit."""
     held = Store.open(folder / "directed", [0, 1] if world.rank == 0 else [2])
-    shared, whole = SharedStore(held, world), Store.open(folder / "directed")
+    shared, whole = DistributedStore(held, world), Store.open(folder / "directed")
     config, said = config_of("gcn", 1), []
     for store, memory in ((shared, None), (whole, 1 << 30)):
         with pytest.raises(ConfigError) as caught:

@@ -21,7 +21,7 @@ Piece = TypeVar("Piece")
 Columns = dict[str, Any]
 
 
-def pieces_in_order(world: World, nodes: range) -> list[tuple[int, slice]]:
+def rows_in_order(world: World, nodes: range) -> list[tuple[int, slice]]:
     """Which rank has which rows, a bounded number at a time, in the order of node ids. Every rank must call this."""
     bounds = gather(world, torch.tensor([[nodes.start, nodes.stop]]), "outputs")
     ranges = sorted((*bound[0].tolist(), rank) for rank, bound in enumerate(bounds))
@@ -32,7 +32,7 @@ def pieces_in_order(world: World, nodes: range) -> list[tuple[int, slice]]:
     ]
 
 
-def deliver(
+def write_gathered(
     world: World,
     pieces: Iterable[tuple[int, Piece]],
     make: Callable[[Piece], Tensor],
@@ -61,7 +61,7 @@ def deliver(
     fail_together(world, mistake, CheckpointError)
 
 
-def deliver_table(
+def write_gathered_table(
     path: Path, world: World, pieces: Iterable[tuple[int, Piece]], make: Callable[[Piece], Columns]
 ) -> None:
     """Write a Parquet file with the columns of every piece, a row group each. Every rank must call this."""
@@ -76,7 +76,7 @@ def deliver_table(
                     writers.append(stack.enter_context(pq.ParquetWriter(aside, table.schema, use_dictionary=False)))
                 writers[0].write_table(table)
 
-        deliver(world, pieces, lambda piece: _packed(make(piece)), write)
+        write_gathered(world, pieces, lambda piece: _packed(make(piece)), write)
 
 
 def write_table(path: Path, columns: Columns) -> None:

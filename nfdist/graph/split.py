@@ -4,14 +4,13 @@ import torch
 from torch import Tensor
 
 from nfdist.config import DataConfig, parse_fractions
-from nfdist.store.graph import draw_split
-from nfdist.store.shared import SharedStore
-from nfdist.store.store import Store
+from nfdist.store.source_graph import draw_split
+from nfdist.store.store import GraphStore
 
 NODES_AT_ONCE = 1 << 18
 
 
-def split_of(store: Store | SharedStore, data: DataConfig, seed: int) -> Tensor:
+def split_of(store: GraphStore, data: DataConfig, seed: int) -> Tensor:
     """int8 [nodes], as stored or drawn from the seed among the labeled nodes. Every rank must call this."""
     everyone = torch.arange(store.num_nodes)
     if data.split == "stored":

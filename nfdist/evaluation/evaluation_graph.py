@@ -5,16 +5,16 @@ from typing import Protocol
 
 import torch
 
-from nfdist.collectives import alike
+from nfdist.collectives import raised_on_all_ranks
 from nfdist.config import Config
 from nfdist.errors import ConfigError
 from nfdist.evaluation.full import Evaluation, FullGraph, Listener
-from nfdist.evaluation.plain import PlainGraph
+from nfdist.evaluation.in_memory import InMemoryGraph
 from nfdist.log import Progress
+from nfdist.model.build import model_class
 from nfdist.model.protocol import Model
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
-from nfdist.store.store import Store
+from nfdist.store.store import GraphStore
 from nfdist.world import World
 
 
@@ -32,7 +32,7 @@ class EvaluationGraph(Protocol):
 
 def open_evaluation_graph(
     config: Config,
-    store: Store | SharedStore,
+    store: GraphStore,
     hops: Hops,
     world: World,
     *,
@@ -41,14 +41,14 @@ def open_evaluation_graph(
 ) -> EvaluationGraph:
     """The graph as the model of a configuration is evaluated on it. Every rank must call this."""
     name = config.model.name
-    if name == "nodeformer":
+    if model_class(name).sweeps:
         return FullGraph(store, hops, config.relation, world, memory_bytes=memory_bytes, dtype=dtype)
-    with alike():
+    with raised_on_all_ranks():
         if memory_bytes is not None:
             raise ConfigError(f"model.name = {name} is evaluated in memory, without a limit: leave --memory away")
-        if isinstance(store, SharedStore):
+        if store.remote:
             raise ConfigError(
                 f"model.name = {name} is evaluated on the whole graph in memory, and hosts hold only some parts of "
                 f"{store.directory}: copy all parts to every host, or train with train.evaluate_every=0"
             )
-        return PlainGraph(store, hops, config.relation, world, dtype)
+        return InMemoryGraph(store.local, hops, config.relation, world, dtype)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from nfdist.errors import ConfigError
-from nfdist.evaluation.memory import Budget, MemoryWatch, format_bytes, parse_bytes
+from nfdist.evaluation.budget import Budget
 from nfdist.graph.workers import Workers
-from nfdist.memory import private_bytes
+from nfdist.memory import MemoryWatch, format_bytes, parse_bytes, private_bytes
 
 
 @pytest.mark.parametrize(

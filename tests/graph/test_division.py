@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from nfdist.errors import WorldError
-from nfdist.store.division import divide, divide_held
+from nfdist.graph.division import divide, divide_held
 from nfdist.store.manifest import Part
 
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from nfdist.config import DataConfig
-from nfdist.evaluation.split import split_of
-from nfdist.store.graph import draw_split
+from nfdist.graph.split import split_of
+from nfdist.store.source_graph import draw_split
 from nfdist.store.store import Store
 from tests.store.building import build_graph, write
 
 
 @pytest.mark.parametrize("questions", [0, 3])
 def test_the_split_is_stored_or_drawn(questions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nfdist.evaluation.split.NODES_AT_ONCE", 7)
+    monkeypatch.setattr("nfdist.graph.split.NODES_AT_ONCE", 7)
     write(tmp_path / "graph", build_graph(questions=questions))
     store, everyone = Store.open(tmp_path / "graph"), torch.arange(60)
     assert torch.equal(split_of(store, DataConfig("", "stored"), 1), store.split(everyone))

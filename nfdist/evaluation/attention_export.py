@@ -15,8 +15,8 @@ from torch import Tensor
 
 from nfdist.attention.attend import attend_to, key_logs_met, pair_log_weights
 from nfdist.collectives import gather, together, total
-from nfdist.evaluation.delivery import Columns, deliver_table, write_table
 from nfdist.evaluation.full import LayerInput
+from nfdist.evaluation.gathered_writer import Columns, write_gathered_table, write_table
 from nfdist.evaluation.outputs import as_lists, original_ids
 from nfdist.graph.hop import EdgeSegment
 from nfdist.graph.spill import Spill
@@ -75,7 +75,7 @@ class EdgeWeights:
         pieces = self._pieces()
         owners = (rank for _, rank, count in order for _ in range(count))
         turns = ((rank, next(pieces) if rank == self._world.rank else None) for rank in owners)
-        deliver_table(path, self._world, turns, self._columns)
+        write_gathered_table(path, self._world, turns, self._columns)
 
     def _begin(self, seen: LayerInput) -> None:
         assert seen.shard.hops, "without relations no edges are known"
@@ -117,7 +117,7 @@ class EdgeWeights:
         }
 
 
-class StrongestLinks:
+class TopNeighbors:
     """Listens to an evaluation and keeps the `count` nodes that each chosen node (by node ids [q]) hears most."""
 
     def __init__(self, world: World, nodes: range, chosen: Tensor, count: int) -> None:

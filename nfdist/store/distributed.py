@@ -1,4 +1,4 @@
-"""SharedStore: rows and edges of all nodes for ranks that hold only some of the parts each; the rest travels."""
+"""DistributedStore: rows and edges of all nodes for ranks that hold only some of the parts each; the rest travels."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,21 +12,23 @@ from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
 from nfdist.store.arrow_files import integer_type
 from nfdist.store.ranges import joined, offsets
-from nfdist.store.store import Described, Store
+from nfdist.store.store import Description, Store
 from nfdist.world import World
 
 Result = TypeVar("Result")
 
 
-class SharedStore(Described):
+class DistributedStore(Description):
     """A store whose parts lie on several hosts. Every rank must make one, and each call together with the others.
 
     Ranks ask for their own nodes, or for none; a mistake of one is raised on all.
     """
 
+    remote = True
+
     def __init__(self, store: Store, world: World) -> None:
         super().__init__(store.directory, store.manifest)
-        self.store, self.world = store, world
+        self.local, self.world = store, world
         agree(world, {"a partition of checksum": self._together(store.fingerprint)})
         nobody = world.size
         owners = torch.full((len(store.parts),), nobody)
@@ -38,31 +40,32 @@ class SharedStore(Described):
         self._owners[list(store.held_parts)] = world.rank  # what is here need not travel
         self._starts = torch.tensor([part.start for part in store.parts])
 
-    def take(self, node_ids: Tensor) -> Tensor:
+    def take(self, node_ids: Tensor, out: Tensor | None = None) -> Tensor:
         """`Store.take`: requests travel in one all-to-all and rows come back in another."""
         if self.manifest.feature_kind == "dense":
-            return self._dense_rows(self.store.take, node_ids)
+            rows = self._dense_rows(self.local.take, node_ids)
+            return rows if out is None else out.copy_(rows)
         asked, place = self._ask(*self._checked(node_ids))
-        rows = [self.store.take(ids) for ids in asked]
-        values = torch.cat(exchange(self.world, [part.values() for part in rows], "rows"))
-        lengths = [part.crow_indices().diff().long() for part in rows]
-        indptr, columns, picked = self._compressed_rows(lengths, [part.col_indices().long() for part in rows], place)
+        found = [self.local.take(ids) for ids in asked]
+        values = torch.cat(exchange(self.world, [part.values() for part in found], "rows"))
+        lengths = [part.crow_indices().diff().long() for part in found]
+        indptr, columns, picked = self._compressed_rows(lengths, [part.col_indices().long() for part in found], place)
         return sparse_csr(indptr, columns, values[picked], (len(place), self.num_features))
 
     def labels(self, node_ids: Tensor) -> Tensor:
         """`Store.labels`."""
-        return self._dense_rows(self.store.labels, node_ids)
+        return self._dense_rows(self.local.labels, node_ids)
 
     def split(self, node_ids: Tensor) -> Tensor:
         """`Store.split`."""
-        return self._dense_rows(self.store.split, node_ids)
+        return self._dense_rows(self.local.split, node_ids)
 
     def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency:
         """`Store.induced`: every rank finds the edges to the nodes of its own parts, for all the others."""
         targets, batch = self._checked(node_ids, node_ids if sources is None else sources)
         asked, place = self._ask(targets)
         requests = list(zip(asked, gather(self.world, batch, "request"), strict=True))
-        found = self._together(lambda: [self.store.induced(*request, loops=loops) for request in requests])
+        found = self._together(lambda: [self.local.induced(*request, loops=loops) for request in requests])
         lengths = [part.in_degrees for part in found]
         indptr, positions, _ = self._compressed_rows(lengths, [part.sources.int() for part in found], place)
         dtype = getattr(torch, integer_type(max(len(targets), len(batch), len(positions))).__name__)

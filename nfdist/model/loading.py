@@ -19,7 +19,7 @@ from nfdist.model.nodeformer import NodeFormer, evaluation_seed
 from nfdist.model.protocol import Model
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
-from nfdist.store.store import Described
+from nfdist.store.store import Description
 from nfdist.world import World
 
 
@@ -38,7 +38,7 @@ class TrainedModel:
     partition: str
     fingerprint: str
 
-    def check_graph(self, store: Described) -> None:
+    def check_graph(self, store: Description) -> None:
         """Refuse any graph but the one of the training."""
         if store.fingerprint() != self.partition:
             raise CheckpointError(
@@ -108,7 +108,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: checkpoint.state[name] for name in kinds}
 
 
-def share_model(world: World, mine: TrainedModel | None) -> TrainedModel:
+def broadcast_model(world: World, mine: TrainedModel | None) -> TrainedModel:
     """The model of rank 0 on every rank; only rank 0 gives one. Every rank must call this."""
     header = ""
     if mine is not None:

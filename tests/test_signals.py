@@ -18,7 +18,7 @@ from nfdist import files
 from nfdist.cli.main import main
 from nfdist.errors import PartitionError
 from nfdist.settings import dump
-from nfdist.training.signals import HEEDED, StopRequest
+from nfdist.signals import HEEDED, StopRequest
 from nfdist.world import World
 from tests.training.building import build_partition, config_of, run_training
 from tests.training.launching import alone, started, steps_made, write_config
@@ -27,7 +27,7 @@ from tests.training.launching import alone, started, steps_made, write_config
 LATE_PROGRAM = """
 import signal
 from nfdist.cli.main import entry
-from nfdist.training.signals import StopRequest
+from nfdist.signals import StopRequest
 
 def leave(request, *error, leave=StopRequest.__exit__):
     leave(request, *error)
@@ -41,7 +41,7 @@ DEAF_PROGRAM = """
 import ctypes, os, pathlib, signal, sys, threading, types
 from nfdist import files
 from nfdist.cli.main import entry
-from nfdist.training import signals
+from nfdist import signals
 
 def run(options):
     (files._aside(pathlib.Path(folder) / "table")).write_text("half")

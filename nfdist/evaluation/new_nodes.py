@@ -1,4 +1,4 @@
-"""Newcomers: nodes that training never saw, read from a Parquet file and found their place beside a graph."""
+"""NewNodes: nodes that training never saw, read from a Parquet file and found their place beside a graph."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ ID, FEATURES, NEIGHBORS = "id", "features", "neighbors"
 
 
 @dataclass(frozen=True)
-class Newcomers:
+class NewNodes:
     """Features [n, f], and node ids of neighbors: neighbors[indptr[r] : indptr[r + 1]] are those of row r.
 
     `node_ids` [n] is which node of the graph a row stands for, -1 for none; `ids` are as given.
@@ -32,7 +32,7 @@ class Newcomers:
     node_ids: NDArray[np.int64]
 
     @staticmethod
-    def read(path: Path, store: Store) -> "Newcomers":
+    def read(path: Path, store: Store) -> "NewNodes":
         """The rows of a Parquet file: id, features (a list, or a column each) and optionally neighbors."""
         with reading(path, ConfigError):  # whatever Arrow cannot read or convert
             table = read_parquet(path)
@@ -42,13 +42,13 @@ class Newcomers:
             if options.get("normalize_features") == "row":  # as the graph's own were
                 _normalize(features, ids, path)
             indptr, neighbors = _neighbors(table, store, path)
-        return Newcomers(ids, torch.from_numpy(features), indptr, neighbors, _known(store, ids))
+        return NewNodes(ids, torch.from_numpy(features), indptr, neighbors, _known(store, ids))
 
-    def rows(self, rows: slice) -> "Newcomers":
+    def rows(self, rows: slice) -> "NewNodes":
         """Some of them."""
         indptr = self.indptr[rows.start : rows.stop + 1]
         neighbors = self.neighbors[indptr[0] : indptr[-1]]
-        return Newcomers(self.ids[rows], self.features[rows], indptr - indptr[0], neighbors, self.node_ids[rows])
+        return NewNodes(self.ids[rows], self.features[rows], indptr - indptr[0], neighbors, self.node_ids[rows])
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""OriginalIds: from what the user calls a node to its node id, by binary search on a mapped file."""
+"""IdIndex: from what the user calls a node to its node id, by binary search on a mapped file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from nfdist.store.manifest import IDS_FILE, Manifest
 
 
 @dataclass(frozen=True)
-class OriginalIds:
+class IdIndex:
     """Original ids ascending (strings by their bytes), and the node id of each."""
 
     ascending: IdColumn
@@ -27,13 +27,13 @@ class OriginalIds:
     directory: Path
 
     @staticmethod
-    def open(directory: Path, manifest: Manifest) -> "OriginalIds":
+    def open(directory: Path, manifest: Manifest) -> "IdIndex":
         gate = Gate(directory / IDS_FILE, manifest.files[IDS_FILE])
         columns, size = map_columns(gate), manifest.num_nodes
         if {"original_id", "node_id"} - set(columns) or any(len(column) != size for column in columns.values()):
             raise PartitionError(f"{gate.path} does not hold original_id and node_id of {size} nodes: {CURE}")
         ascending = IdColumn(columns["original_id"], gate)
-        return OriginalIds(ascending, checked_column(columns["node_id"], gate), directory)
+        return IdIndex(ascending, checked_column(columns["node_id"], gate), directory)
 
     def find(self, original_ids: Any) -> Tensor:
         """The node id of each, int64 [k]; the first unknown one is named."""

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from nfdist.errors import NfdistError, PartitionError, WorldError
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.store.building import build_graph, write
@@ -33,7 +33,7 @@ def assert_same_edges(found: Adjacency, expected: Adjacency) -> None:
 
 def read_rows(world: World, directory: str, holdings: list[list[int]]) -> None:
     """Every rank asks for other nodes, the last one for none."""
-    shared, whole = SharedStore(Store.open(directory, holdings[world.rank]), world), Store.open(directory)
+    shared, whole = DistributedStore(Store.open(directory, holdings[world.rank]), world), Store.open(directory)
     node_ids = some_nodes(0 if world.rank == world.size - 1 > 0 else 40 + world.rank, world.rank)
     assert torch.equal(shared.take(node_ids).to_dense(), whole.take(node_ids).to_dense())
     assert torch.equal(shared.labels(node_ids), whole.labels(node_ids))
@@ -44,7 +44,7 @@ def read_rows(world: World, directory: str, holdings: list[list[int]]) -> None:
 
 def read_edges(world: World, directory: str, holdings: list[list[int]]) -> None:
     """Square and rectangular batches of every rank's own, some of them empty."""
-    shared, whole = SharedStore(Store.open(directory, holdings[world.rank]), world), Store.open(directory)
+    shared, whole = DistributedStore(Store.open(directory, holdings[world.rank]), world), Store.open(directory)
     sizes = [(30, None), (20, 50), (0, 40), (40, 0), (0, None)]
     for call in range(len(sizes)):
         num_targets, num_sources = sizes[(call + world.rank) % len(sizes)]
@@ -76,7 +76,7 @@ def test_what_lies_elsewhere_arrives_exactly(tmp_path: Path, holdings: list[list
 def test_a_part_that_no_rank_holds_is_named(tmp_path: Path) -> None:
     write(tmp_path / "partition", build_graph(NODES), 3)
     with pytest.raises(WorldError, match="no rank holds part 1"):
-        SharedStore(Store.open(tmp_path / "partition", [0, 2]), World())
+        DistributedStore(Store.open(tmp_path / "partition", [0, 2]), World())
 
 
 def complaint(work: Callable[[], object]) -> str:
@@ -90,12 +90,12 @@ def complaint(work: Callable[[], object]) -> str:
 def make_mistakes(world: World, directory: str, other: str) -> list[str]:
     """Rank 1 makes one mistake after another; between them, and at last, the ranks still understand each other."""
     right, wrong = torch.tensor([3, 80]), world.rank == 1
-    shared = SharedStore(Store.open(directory, [0, 1, 2] if wrong else [1]), world)
+    shared = DistributedStore(Store.open(directory, [0, 1, 2] if wrong else [1]), world)
     found = [
         complaint(lambda: shared.take(torch.tensor([NODES + 5]) if wrong else right)),
         complaint(lambda: shared.labels(torch.tensor([0.5]) if wrong else right)),
         complaint(lambda: shared.induced(right, torch.tensor([7, 2, 7]) if wrong else right)),
-        complaint(lambda: SharedStore(Store.open(other if wrong else directory), world)),
+        complaint(lambda: DistributedStore(Store.open(other if wrong else directory), world)),
     ]
     assert torch.equal(shared.take(right), Store.open(directory).take(right))
     return found
@@ -117,7 +117,7 @@ def test_a_mistake_of_one_rank_is_raised_on_all(tmp_path: Path) -> None:
 
 def test_higher_orders_need_every_part_on_every_host(tmp_path: Path) -> None:
     write(tmp_path / "partition", build_graph(NODES), 3)
-    shared = SharedStore(Store.open(tmp_path / "partition"), World())
+    shared = DistributedStore(Store.open(tmp_path / "partition"), World())
     for store in (shared, Store.open(tmp_path / "partition", [0, 2])):
         with pytest.raises(PartitionError, match=r"relation.order 2 needs all parts of .*: copy them or use"):
             Hops.open(store, 2)

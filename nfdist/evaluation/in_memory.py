@@ -6,17 +6,17 @@ import torch
 
 from nfdist.config import RelationConfig
 from nfdist.evaluation.full import Evaluation, Listener
+from nfdist.graph.division import divide
 from nfdist.graph.relation import Relation
 from nfdist.log import Progress
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.protocol import Draw, Model
-from nfdist.store.division import divide
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 
 
-class PlainGraph:
+class InMemoryGraph:
     """A graph in memory to evaluate baselines on, again and again.
 
     Every rank computes the logits of all nodes and keeps those of its own range.

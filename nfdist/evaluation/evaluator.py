@@ -1,8 +1,9 @@
 """An evaluation from start to end: the graph is opened once, then models are scored and what is wanted is written."""
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,21 @@ import torch
 from torch import Tensor
 
 from nfdist import log
-from nfdist.collectives import alike, gather, together
+from nfdist.collectives import gather, largest, raised_on_all_ranks, together
 from nfdist.errors import ConfigError
+from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, TopNeighbors
+from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import Evaluation, Listener
-from nfdist.evaluation.graph import open_evaluation_graph
-from nfdist.evaluation.links import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, StrongestLinks
-from nfdist.evaluation.loading import TrainedModel
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluation.scores import direction, resolve_metric, score
-from nfdist.evaluation.split import split_of
 from nfdist.evaluation.states import writing_states
+from nfdist.graph.graph import Graph
+from nfdist.graph.split import split_of
+from nfdist.memory import MemoryWatch, peak_resident_bytes
+from nfdist.model.loading import TrainedModel
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
-from nfdist.store.hops import Hops
-from nfdist.store.shared import SharedStore
+from nfdist.rendezvous import Place
 from nfdist.store.store import Store
 from nfdist.world import World
 
@@ -56,29 +58,61 @@ class Wanted:
 
 
 class Evaluator:
-    """A graph, and models that were trained on it. Every rank must make one, and each call together with the others."""
+    """The graph of a run, opened for its models. Every rank must make one, and each call together with the others.
+
+    `partition` is where the graph is, if it is no longer where it was trained on.
+    """
 
     def __init__(
         self,
-        store: Store | SharedStore,
-        hops: Hops,
         trained: TrainedModel,
+        place: Place,
         world: World,
+        *,
+        partition: str | None = None,
         memory_bytes: int | None = None,
     ) -> None:
-        self._world, self._seen = world, store
-        self._store = store.store if isinstance(store, SharedStore) else store
-        with alike():
-            trained.check_graph(store)
-            self._task = Task(store.task, store.num_classes)
-            self._metric = resolve_metric(trained.config.evaluate.metric, self._task)
-        self._full = open_evaluation_graph(
-            trained.config, store, hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
-        )
+        self._world, self._started = world, time.perf_counter()
+        config = trained.config
+        data = replace(config.data, partition=partition or config.data.partition)
+        # First of all, since to open another graph may take long.
+        together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
+        graph = Graph.open(replace(config, data=data), place, world)
+        self._seen, self._store = graph.store, graph.store.local
+        with raised_on_all_ranks():
+            self._task = Task(self._store.task, self._store.num_classes)
+            self._metric = resolve_metric(config.evaluate.metric, self._task)
+        with MemoryWatch() as watch:
+            self._full = open_evaluation_graph(
+                config, graph.store, graph.hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
+            )
+        self._opening_bytes = watch.peak_private_bytes
 
     def evaluate(self, trained: TrainedModel, folder: Path, wanted: Wanted) -> dict[str, Any]:
-        """The scores of a model as plain values; what is wanted is in `folder` then, on the host of rank 0."""
-        with alike():
+        """The scores of a model and what they cost, as plain values.
+
+        What is wanted is in `folder` then, on the host of rank 0.
+        """
+        with MemoryWatch() as watch:
+            facts = self._evaluate(trained, folder, wanted)
+        peaks = torch.tensor([peak_resident_bytes(), max(watch.peak_private_bytes, self._opening_bytes)])
+        resident, private = largest(self._world, peaks, "compare memory").tolist()
+        seconds, self._started = time.perf_counter() - self._started, time.perf_counter()
+        return {
+            **facts,
+            "seconds": seconds,
+            "peak_memory_bytes": resident,
+            "peak_private_bytes": private,
+            "world_size": self._world.size,
+            "parts": len(self._store.parts),
+            "nodes": self._store.num_nodes,
+            "seed": trained.seed,
+            "epoch": trained.epoch,
+            "step": trained.step,
+        }
+
+    def _evaluate(self, trained: TrainedModel, folder: Path, wanted: Wanted) -> dict[str, Any]:
+        with raised_on_all_ranks():
             trained.check_graph(self._store)
             for option, asked in (("--edges", wanted.edges), ("--top-neighbors", wanted.chosen)):
                 if asked:
@@ -87,7 +121,7 @@ class Evaluator:
                 raise ConfigError("relation.order is 0, so the model knows of no edges: leave --edges away")
         nodes, layers = self._full.nodes, trained.config.model.layers
         edges = EdgeWeights(self._store, self._world, nodes, layers) if wanted.edges else None
-        links = StrongestLinks(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
+        links = TopNeighbors(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
         with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         with ExitStack() as stack:
