@@ -1,33 +1,146 @@
-"""Where the public names of nfdist come from; the list of them is `nfdist.__all__`."""
+"""The commands as functions, for notebooks and scripts: each does what the command of its name does.
 
-from nfdist.attention.attend import Attended as Attended
-from nfdist.attention.attend import attend as attend
-from nfdist.attention.attend import attend_to as attend_to
-from nfdist.attention.kernel import Kernel as Kernel
-from nfdist.attention.kernel import KeyFeatures as KeyFeatures
-from nfdist.attention.summary import KeySummary as KeySummary
-from nfdist.attention.summary import summarize as summarize
-from nfdist.config import AttentionConfig as AttentionConfig
-from nfdist.config import Config as Config
-from nfdist.config import ModelConfig as ModelConfig
-from nfdist.config import RelationConfig as RelationConfig
-from nfdist.errors import CheckpointError as CheckpointError
-from nfdist.errors import ConfigError as ConfigError
-from nfdist.errors import NfdistError as NfdistError
-from nfdist.errors import PartitionError as PartitionError
-from nfdist.errors import WorldError as WorldError
-from nfdist.graph.relation import Relation as Relation
-from nfdist.graph.relation import build_relations as build_relations
-from nfdist.model.loading import TrainedModel as TrainedModel
-from nfdist.model.loading import load_model as load_model
-from nfdist.model.nodeformer import NodeFormer as NodeFormer
-from nfdist.model.protocol import Draw as Draw
-from nfdist.model.protocol import Output as Output
-from nfdist.model.task import Loss as Loss
-from nfdist.model.task import Task as Task
-from nfdist.runs.run import Run as Run
-from nfdist.sparse.adjacency import Adjacency as Adjacency
-from nfdist.sparse.knn import knn_graph as knn_graph
-from nfdist.store.distributed import DistributedStore as DistributedStore
-from nfdist.store.store import Store as Store
-from nfdist.world import World as World
+    store = nfdist.partition("/data/shop", "/data/shop-partition", parts=4)
+    run = nfdist.train("shop.toml", train={"epochs": 50}, run={"dir": "runs/shop"})
+    scores = nfdist.evaluate(run)
+    answers = nfdist.Predictor(run).predict(table)
+
+A mistake is raised as an NfdistError whose text is the line that the command would print.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGINT
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from nfdist import settings
+from nfdist.config import Config, RunConfig
+from nfdist.errors import ConfigError
+from nfdist.evaluation.evaluator import Wanted, evaluate_run
+from nfdist.evaluation.gathered_writer import Columns
+from nfdist.evaluation.new_nodes import NewNodes, as_arrow
+from nfdist.evaluation.outputs import answers
+from nfdist.evaluation.predict import StatesPredictor
+from nfdist.evaluation.states import States
+from nfdist.memory import parse_bytes
+from nfdist.model.loading import load_model
+from nfdist.model.task import Task
+from nfdist.partitioning.pipeline import partition as write_partition
+from nfdist.partitioning.recipe import Recipe
+from nfdist.rendezvous import Place, choose_device, join
+from nfdist.runs.run import Run
+from nfdist.signals import Stopped
+from nfdist.store.store import Store
+from nfdist.training.job import train as train_job
+
+
+def partition(source: Path | str, out: Path | str | None = None, **options: Any) -> Store:
+    """Turn a graph into a partition on disk, and open it; a recipe has an `out` of its own.
+
+    Options are those of the command, as in parts=4, method="random", split="random:0.5/0.25/0.25", directed=True.
+    """
+    recipe = Recipe.build(str(source), options if out is None else {**options, "out": str(out)})
+    write_partition(recipe)
+    return Store.open(recipe.out)
+
+
+def configure(config: Config | Path | str | None, overrides: list[str], **sections: Mapping[str, Any]) -> Config:
+    """A configuration or a file with `section.key=value` overrides and whole sections on top, its run.dir resolved."""
+    tables: Any = {}
+    if isinstance(config, Config):
+        tables = settings.parse_toml(settings.dump(config), "configuration")
+    elif config is not None:
+        tables = settings.read_toml(Path(config))
+    found = settings.parse(settings.merged(tables, sections), overrides)
+    named = found.data.partition if config is None or isinstance(config, Config) else config
+    directory = found.run.dir or str(Path("runs") / Path(named).stem)
+    return replace(found, run=replace(found.run, dir=directory))
+
+
+def train(config: Config | Path | str | None = None, *, resume: bool = False, **sections: Mapping[str, Any]) -> Run:
+    """Train as a configuration or a TOML file says, with sections on top, as in train={"epochs": 5}; the run.
+
+    In a script under torchrun every worker must call this. `run.result()` has the scores.
+    """
+    place, found = Place.read(os.environ), configure(config, [], **sections)
+    device = choose_device(found.run.device, place)
+    with join(place, device, found.run.timeout_seconds) as world:
+        _, stopped = train_job(found, place, world, device, resume)
+    if stopped is not None:
+        raise KeyboardInterrupt if stopped == SIGINT else Stopped(stopped)
+    return Run.open(Path(found.run.dir))
+
+
+def evaluate(
+    run: Run | Path | str,
+    *,
+    checkpoint: Path | str | None = None,
+    partition: Path | str | None = None,
+    memory: str | None = None,
+    outputs: bool = True,
+    states: bool = True,
+    top_k: int = 3,
+    edges: bool = False,
+    top_neighbors: str = "",
+    count: int = 10,
+) -> dict[str, Any]:
+    """The exact scores of a run on its whole graph, as `--json` prints them; files go into the run directory.
+
+    `memory` is the most this process may hold privately, such as "4GiB". In a script under torchrun every worker must
+    call this.
+    """
+    place = Place.read(os.environ)
+    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count)
+    memory_bytes = parse_bytes("memory", memory) if memory else None
+    with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
+        return evaluate_run(
+            _directory(run),
+            wanted,
+            place,
+            world,
+            checkpoint=checkpoint,
+            partition=partition,
+            memory_bytes=memory_bytes,
+        )
+
+
+class Predictor:
+    """A run that was evaluated, ready to answer for any number of nodes that training never saw.
+
+    The model is that of its best checkpoint, else the last, or of the one given. `partition` is where the graph is, if
+    no longer where it was trained on.
+    """
+
+    def __init__(
+        self, run: Run | Path | str, *, checkpoint: Path | str | None = None, partition: Path | str | None = None
+    ) -> None:
+        trained = load_model(_directory(run), checkpoint)
+        trained.nodeformer("nfdist predict")
+        self.store = Store.open(partition or trained.config.data.partition)
+        trained.check_graph(self.store)
+        self._predictor = StatesPredictor(trained, States.open(_directory(run), trained), self.store)
+
+    def predict(self, table: Any, *, top_k: int = 3) -> Any:
+        """Labels and probabilities of the new nodes in a pandas or Arrow table, as a table of the same kind.
+
+        Columns are id, features (a list, or a column each) and, if there are any, neighbors (lists of ids).
+        """
+        given = as_arrow(table)
+        new_nodes = NewNodes.from_table(given, self.store)
+        answer = pa.table({"id": new_nodes.ids, **self.answers(new_nodes, top_k)})
+        return answer if given is table else answer.to_pandas()
+
+    def answers(self, new_nodes: NewNodes, top_k: int) -> Columns:
+        """The columns of labels and probabilities."""
+        if top_k < 1:
+            raise ConfigError(f"top_k must be at least 1, got {top_k}")
+        return answers(Task(self.store.task, self.store.num_classes), self._predictor.logits(new_nodes), top_k)
+
+
+def _directory(run: Run | Path | str) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)

@@ -60,6 +60,15 @@ def parse(tables: str | Mapping[str, Any], overrides: Sequence[str] = (), source
     return built
 
 
+def merged(tables: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with others on top, section by section."""
+    both = dict(tables)
+    for key, value in over.items():
+        below = both.get(key)
+        both[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
 def renamed(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The tables with settings under the names of today, and which moved, as "model.anchors is model.idgl.anchors"."""
     copied: dict[str, Any] = {key: dict(one) if isinstance(one, Mapping) else one for key, one in tables.items()}

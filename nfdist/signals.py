@@ -128,6 +128,8 @@ class StopRequest:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is not threading.main_thread():
+            return self  # where no signal arrives
         for number in HEEDED:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._remember)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 LAYERS = """
-cli api
+cli public
+api
 training
 evaluation partitioning
 model

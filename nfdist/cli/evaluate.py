@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -15,10 +15,10 @@ from nfdist.attempts import Attempts
 from nfdist.collectives import largest, raised_on_all_ranks, together
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
-from nfdist.evaluation.evaluator import SPLITS, Evaluator, Wanted
+from nfdist.evaluation.evaluator import SPLITS, Evaluator, Wanted, evaluate_run
 from nfdist.evaluation.follow import FollowedRun, follow
 from nfdist.memory import parse_bytes
-from nfdist.model.loading import TrainedModel, broadcast_model, load_model
+from nfdist.model.loading import TrainedModel
 from nfdist.rendezvous import Place, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
@@ -55,9 +55,18 @@ def run(options: argparse.Namespace) -> int:
             log.warn(warning)
         with raised_on_all_ranks():
             wanted = wanted_of(options)
+            memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
         if options.follow:
-            return follow_run(options, place, world, attempts)
-        outcome = evaluate(options, wanted, place, world)
+            return follow_run(options, memory_bytes, place, world, attempts)
+        outcome = evaluate_run(
+            Path(options.run_dir),
+            wanted,
+            place,
+            world,
+            checkpoint=options.checkpoint,
+            partition=options.partition,
+            memory_bytes=memory_bytes,
+        )
     if place.rank == 0:
         print(describe(options.run_dir, outcome))
         if options.json:
@@ -85,23 +94,9 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
     )
 
 
-def evaluate(options: argparse.Namespace, wanted: Wanted, place: Place, world: World) -> dict[str, Any]:
-    """The outcome on every rank. Every rank must call this; only the first needs the run directory."""
-    with ExitStack() as stack:
-
-        def load() -> TrainedModel | None:
-            if world.rank != 0:
-                return None
-            found = load_model(options.run_dir, options.checkpoint)
-            if wanted.writes:
-                stack.enter_context(_owning(options.run_dir, "evaluate", "evaluated", place))
-            return found
-
-        trained = broadcast_model(world, together(world, load))
-        return _evaluator(options, trained, place, world).evaluate(trained, Path(options.run_dir), wanted)
-
-
-def follow_run(options: argparse.Namespace, place: Place, world: World, attempts: Attempts) -> int:
+def follow_run(
+    options: argparse.Namespace, memory_bytes: int | None, place: Place, world: World, attempts: Attempts
+) -> int:
     """Score every checkpoint of a run as it comes. Every rank must call this."""
     with ExitStack() as stack:
 
@@ -109,10 +104,10 @@ def follow_run(options: argparse.Namespace, place: Place, world: World, attempts
             if world.rank != 0:
                 return None
             run = Run.open(Path(options.run_dir))
-            stack.enter_context(_owning(options.run_dir, "follow", "followed", place))
+            stack.enter_context(owning(run.path / f"follow{LOCK_SUFFIX}", "followed", place.launch))
             return FollowedRun(run)
 
-        count, stopped = _follow(options, place, world, together(world, open_run))
+        count, stopped = _follow(options, memory_bytes, place, world, together(world, open_run))
     if world.rank == 0:
         print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
         if options.json:
@@ -126,14 +121,14 @@ def follow_run(options: argparse.Namespace, place: Place, world: World, attempts
 
 
 def _follow(
-    options: argparse.Namespace, place: Place, world: World, followed: FollowedRun | None
+    options: argparse.Namespace, memory_bytes: int | None, place: Place, world: World, followed: FollowedRun | None
 ) -> tuple[int, Signals | None]:
     """How many checkpoints were scored, and the signal that any rank was stopped by."""
     opened: list[Evaluator] = []  # with the first model, which says which graph
 
     def score(trained: TrainedModel) -> dict[str, Any]:
         if not opened:
-            opened.append(_evaluator(options, trained, place, world))
+            opened.append(Evaluator(trained, place, world, partition=options.partition, memory_bytes=memory_bytes))
         outcome = opened[0].evaluate(trained, Path(options.run_dir), Wanted())
         if world.rank == 0:
             print(describe(options.run_dir, outcome), flush=True)
@@ -152,17 +147,6 @@ def _follow(
         if received:
             stop.heed()
     return count, Signals(received) if received else None
-
-
-def _owning(run_dir: str, name: str, deed: str, place: Place) -> AbstractContextManager[None]:
-    """Be the only process that does so in a run; a training may go on beside it."""
-    return owning(Path(run_dir) / f"{name}{LOCK_SUFFIX}", deed, place.launch)
-
-
-def _evaluator(options: argparse.Namespace, trained: TrainedModel, place: Place, world: World) -> Evaluator:
-    with raised_on_all_ranks():
-        memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
-    return Evaluator(trained, place, world, partition=options.partition, memory_bytes=memory_bytes)
 
 
 def describe(run_dir: str, outcome: dict[str, Any]) -> str:

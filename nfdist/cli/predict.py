@@ -7,15 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nfdist.api import Predictor
 from nfdist.errors import ConfigError
 from nfdist.evaluation.gathered_writer import write_table
 from nfdist.evaluation.new_nodes import NewNodes
-from nfdist.evaluation.outputs import answers
-from nfdist.evaluation.predict import Predictor
-from nfdist.evaluation.states import States
-from nfdist.model.loading import load_model
-from nfdist.model.task import Task
-from nfdist.store.store import Store
 
 _INPUTS = ("states", "checkpoints", "config.toml", "metrics.jsonl", "result.json")  # of a run
 _ASIDE_CHARACTERS = 60  # what a name gains while its file is written
@@ -40,17 +35,12 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--top-k must be at least 1, got {options.top_k}")
     started = time.perf_counter()
     out = Path(options.out)
-    trained = load_model(options.run_dir, options.checkpoint)
-    trained.nodeformer("nfdist predict")
-    _check_out(out, Path(options.nodes), Path(options.run_dir), options.partition or trained.config.data.partition)
-    store = Store.open(options.partition or trained.config.data.partition)
-    trained.check_graph(store)
-    predictor = Predictor(trained, States.open(Path(options.run_dir), trained), store)
-    new_nodes = NewNodes.read(Path(options.nodes), store)
+    predictor = Predictor(options.run_dir, checkpoint=options.checkpoint, partition=options.partition)
+    _check_out(out, Path(options.nodes), Path(options.run_dir), predictor.store.directory)
+    new_nodes = NewNodes.read(Path(options.nodes), predictor.store)
     loaded = time.perf_counter()
-    logits = predictor.logits(new_nodes)
+    columns = predictor.answers(new_nodes, options.top_k)
     predicted = time.perf_counter()
-    columns = answers(Task(store.task, store.num_classes), logits, options.top_k)
     write_table(out, {"id": new_nodes.ids, **columns})
     outcome: dict[str, Any] = {
         "nodes": len(new_nodes),
@@ -69,13 +59,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_out(out: Path, nodes: Path, run_dir: Path, partition: str) -> None:
+def _check_out(out: Path, nodes: Path, run_dir: Path, partition: Path) -> None:
     """Refuse, before the work, a file that could not be written or that predictions are made from."""
     try:
         if out.is_dir() or not out.name:
             raise ConfigError(f"--out {out} cannot be written, it is a directory: name a file in it")
         place = out.resolve()
-        for kept in (nodes, Path(partition), *(run_dir / name for name in _INPUTS)):
+        for kept in (nodes, partition, *(run_dir / name for name in _INPUTS)):
             if place.is_relative_to(kept.resolve()) or (out.exists() and kept.exists() and out.samefile(kept)):
                 raise ConfigError(
                     f"--out {out} would replace {kept}, which predictions are made from: name another file"

@@ -3,13 +3,12 @@
 import argparse
 import json
 import os
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from nfdist import log, settings
+from nfdist import log
+from nfdist.api import configure
 from nfdist.attempts import Attempts
 from nfdist.collectives import fail_together
 from nfdist.config import Config
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     config, device, mistake = Config(), torch.device("cpu"), None
     try:
-        config = load(Path(options.config), options.overrides)
+        config = configure(options.config, options.overrides)
         device = choose_device(config.run.device, place)
     except NfdistError as error:
         mistake = error
@@ -58,13 +57,6 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
         if options.json:
             print(json.dumps(result))
     return 0
-
-
-def load(path: Path, overrides: list[str]) -> Config:
-    """The configuration, with a place for its results."""
-    config = settings.load(path, overrides)
-    directory = config.run.dir or str(Path("runs") / path.stem)
-    return replace(config, run=replace(config.run, dir=directory))
 
 
 def describe(config: Config, result: dict[str, Any]) -> str:

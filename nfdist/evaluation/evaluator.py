@@ -25,10 +25,11 @@ from nfdist.evaluation.states import writing_states
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes
-from nfdist.model.loading import TrainedModel
+from nfdist.model.loading import TrainedModel, broadcast_model, load_model
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.rendezvous import Place
+from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.store.store import Store
 from nfdist.world import World
 
@@ -69,12 +70,12 @@ class Evaluator:
         place: Place,
         world: World,
         *,
-        partition: str | None = None,
+        partition: Path | str | None = None,
         memory_bytes: int | None = None,
     ) -> None:
         self._world, self._started = world, time.perf_counter()
         config = trained.config
-        data = replace(config.data, partition=partition or config.data.partition)
+        data = replace(config.data, partition=str(partition or config.data.partition))
         # First of all, since to open another graph may take long.
         together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
         graph = Graph.open(replace(config, data=data), place, world)
@@ -173,6 +174,32 @@ class Evaluator:
         rank = self._world.rank
         mine = together(self._world, lambda: find_chosen(wanted.chosen, self._store) if rank == 0 else nobody)
         return gather(self._world, mine, "chosen nodes")[0]
+
+
+def evaluate_run(
+    run_dir: Path,
+    wanted: Wanted,
+    place: Place,
+    world: World,
+    *,
+    checkpoint: Path | str | None = None,
+    partition: Path | str | None = None,
+    memory_bytes: int | None = None,
+) -> dict[str, Any]:
+    """Evaluate a checkpoint of a run. Every rank must call this; only the first needs the run directory."""
+    with ExitStack() as stack:
+
+        def load() -> TrainedModel | None:
+            if world.rank != 0:
+                return None
+            found = load_model(run_dir, checkpoint)
+            if wanted.writes:
+                stack.enter_context(owning(run_dir / f"evaluate{LOCK_SUFFIX}", "evaluated", place.launch))
+            return found
+
+        trained = broadcast_model(world, together(world, load))
+        evaluator = Evaluator(trained, place, world, partition=partition, memory_bytes=memory_bytes)
+        return evaluator.evaluate(trained, run_dir, wanted)
 
 
 def find_chosen(text: str, store: Store) -> Tensor:

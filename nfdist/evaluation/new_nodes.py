@@ -35,7 +35,12 @@ class NewNodes:
     def read(path: Path, store: Store) -> "NewNodes":
         """The rows of a Parquet file: id, features (a list, or a column each) and optionally neighbors."""
         with reading(path, ConfigError):  # whatever Arrow cannot read or convert
-            table = read_parquet(path)
+            return NewNodes.from_table(read_parquet(path), store, path)
+
+    @staticmethod
+    def from_table(table: Any, store: Store, path: Path = Path("the table")) -> "NewNodes":
+        """The rows of an Arrow table; messages call it `path`."""
+        with reading(path, ConfigError):
             ids = _ids(table, path)
             features = _features(table, store.num_features, ids, path)
             options = store.manifest.recipe.get("options", {})
@@ -52,6 +57,16 @@ class NewNodes:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+def as_arrow(table: Any) -> Any:
+    """A pandas table as an Arrow table, which is taken as it is."""
+    if isinstance(table, pa.Table):
+        return table
+    if type(table).__module__.partition(".")[0] != "pandas" or getattr(table, "ndim", 0) != 2:
+        raise ConfigError(f"new nodes must be a pandas or Arrow table, got {type(table).__name__}: convert them")
+    with reading(Path("the table"), ConfigError):
+        return pa.Table.from_pandas(table, preserve_index=False)
 
 
 def _ids(table: Any, path: Path) -> Any:

@@ -27,7 +27,7 @@ NODES_AT_ONCE = 1 << 10
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-class Predictor:
+class StatesPredictor:
     """A model, its states and the graph they belong to, ready for any number of new nodes."""
 
     def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:

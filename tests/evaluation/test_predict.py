@@ -14,7 +14,7 @@ from torch import Tensor
 from nfdist.attention.dense import dense_attend
 from nfdist.config import RelationConfig
 from nfdist.evaluation.new_nodes import NewNodes
-from nfdist.evaluation.predict import Predictor
+from nfdist.evaluation.predict import StatesPredictor
 from nfdist.evaluation.states import States
 from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
@@ -41,12 +41,12 @@ def own_rows(store: Store, path: Path, chosen: list[int]) -> Path:
     graph = store.induced(torch.arange(store.num_nodes))
     ends = [slice(int(graph.indptr[node]), int(graph.indptr[node + 1])) for node in chosen]
     names = [list(store.original_ids(graph.sources[end].long())) for end in ends]
-    return write_newcomers(
+    return write_new_nodes(
         path, store, store.original_ids(torch.tensor(chosen)), store.take(torch.tensor(chosen)), names
     )
 
 
-def write_newcomers(path: Path, store: Store, ids: Any, features: Tensor, neighbors: list[list[Any]]) -> Path:
+def write_new_nodes(path: Path, store: Store, ids: Any, features: Tensor, neighbors: list[list[Any]]) -> Path:
     columns = {"id": ids, "features": features.tolist(), "neighbors": neighbors}
     pq.write_table(pa.table({name: pa.array(list(values)) for name, values in columns.items()}), path)
     return path
@@ -54,7 +54,7 @@ def write_newcomers(path: Path, store: Store, ids: Any, features: Tensor, neighb
 
 def predicted(run: Path, store: Store, options: Options, file: Path, dtype: torch.dtype = torch.float64) -> Tensor:
     trained = trained_model(options, store, dtype)
-    return Predictor(trained, States.open(run, trained), store).logits(NewNodes.read(file, store))
+    return StatesPredictor(trained, States.open(run, trained), store).logits(NewNodes.read(file, store))
 
 
 @pytest.mark.parametrize("kind", DIRECTED)
@@ -139,6 +139,6 @@ def test_a_new_node_gets_what_the_dense_definition_says(
     features = torch.randn(4, store.num_features, generator=torch.Generator().manual_seed(1))
     neighbors = [[1, 5, 1], [], [40, 41, 42, 43, 59], [8]]
     names = [list(store.original_ids(torch.tensor(some, dtype=torch.int64))) for some in neighbors]
-    file = write_newcomers(tmp_path / "new.parquet", store, [1, 2, 3, -5], features, names)
+    file = write_new_nodes(tmp_path / "new.parquet", store, [1, 2, 3, -5], features, names)
     wanted = dense_predictions(options, store, features, neighbors)
     assert difference(predicted(tmp_path, store, options, file), wanted) < 1e-9

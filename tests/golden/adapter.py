@@ -15,7 +15,7 @@ from nfdist import settings
 from nfdist.config import Config
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.new_nodes import NewNodes
-from nfdist.evaluation.predict import Predictor
+from nfdist.evaluation.predict import StatesPredictor
 from nfdist.evaluation.states import States
 from nfdist.graph.graph import Graph
 from nfdist.model.loading import broadcast_model, load_model
@@ -53,7 +53,8 @@ def new_node_logits(run: Path, nodes: Path) -> Rows:
     """The logits of new nodes in a Parquet file, by a run that was evaluated."""
     trained = load_model(run)
     store = Store.open(trained.config.data.partition)
-    rows: Rows = Predictor(trained, States.open(run, trained), store).logits(NewNodes.read(nodes, store)).tolist()
+    predictor = StatesPredictor(trained, States.open(run, trained), store)
+    rows: Rows = predictor.logits(NewNodes.read(nodes, store)).tolist()
     return rows
 
 

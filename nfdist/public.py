@@ -1,0 +1,34 @@
+"""The public names of nfdist, and where each comes from: this is the one list of them."""
+
+from nfdist.api import Predictor as Predictor
+from nfdist.api import evaluate as evaluate
+from nfdist.api import partition as partition
+from nfdist.api import train as train
+from nfdist.attention.attend import attend as attend
+from nfdist.attention.attend import attend_to as attend_to
+from nfdist.attention.kernel import Kernel as Kernel
+from nfdist.attention.summary import KeySummary as KeySummary
+from nfdist.attention.summary import summarize as summarize
+from nfdist.config import AttentionConfig as AttentionConfig
+from nfdist.config import Config as Config
+from nfdist.config import ModelConfig as ModelConfig
+from nfdist.config import RelationConfig as RelationConfig
+from nfdist.errors import CheckpointError as CheckpointError
+from nfdist.errors import ConfigError as ConfigError
+from nfdist.errors import NfdistError as NfdistError
+from nfdist.errors import PartitionError as PartitionError
+from nfdist.errors import WorldError as WorldError
+from nfdist.graph.relation import Relation as Relation
+from nfdist.graph.relation import build_relations as build_relations
+from nfdist.model.loading import TrainedModel as TrainedModel
+from nfdist.model.loading import load_model as load_model
+from nfdist.model.nodeformer import NodeFormer as NodeFormer
+from nfdist.model.protocol import Draw as Draw
+from nfdist.model.protocol import Output as Output
+from nfdist.model.task import Task as Task
+from nfdist.runs.run import Run as Run
+from nfdist.sparse.adjacency import Adjacency as Adjacency
+from nfdist.sparse.knn import knn_graph as knn_graph
+from nfdist.store.distributed import DistributedStore as DistributedStore
+from nfdist.store.store import Store as Store
+from nfdist.world import World as World
