@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from signal import Signals
@@ -72,28 +71,29 @@ def train(
             evaluation_graph=evaluation_graph,
             task=task,
             metric=resolve_metric(config.evaluate.metric, task),
-            run=None,
             metrics=metrics,
             stop=StopRequest(),
             initial_weights=initial_weights,
         )
-        with raised_on_all_ranks():
-            Trainer(job, config.train.seeds[0], [], None)  # what it refuses should not leave a run behind
-        run, restored = _open_run(config, place, world, graph, resume, stack)
+        earlier, restored = _find_run(config, place, world, graph, resume, stack)
         with job.stop:
-            return _train_seeds(replace(job, run=run), place, restored)
+            return _train_seeds(job, place, earlier, restored)
 
 
-def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dict[str, Any] | None, Signals | None]:
-    seeds = job.config.train.seeds
+def _train_seeds(
+    job: Job, place: Place, earlier: Run | None, restored: Restored | None
+) -> tuple[dict[str, Any] | None, Signals | None]:
+    seeds, run, begun = job.config.train.seeds, earlier, False
     finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
     for seed in seeds[len(finished) :]:
         own = restored if restored is not None and restored.state["seed"] == seed else None
         with raised_on_all_ranks():
             trainer = Trainer(job, seed, finished, own)
-        stopped = trainer.run()
+        if not begun:  # only now, since what a trainer refuses should leave no run behind
+            run, begun = _begin_run(job, place, earlier, restored), True
+        stopped = trainer.run(run)
         if stopped is not None:
-            if job.run is not None:
+            if run is not None:
                 log.notice(f"{stopped.name}: stopped at step {trainer.state.position.step}; continue with --resume")
             return None, stopped
         finished = [*finished, trainer.result()]
@@ -105,8 +105,8 @@ def _train_seeds(job: Job, place: Place, restored: Restored | None) -> tuple[dic
         "versions": versions(),
         "peak_memory_bytes": peak_resident_bytes(),
     }
-    if job.run is not None:
-        job.run.write_result(result)
+    if run is not None:
+        run.write_result(result)
     return result, None
 
 
@@ -124,35 +124,48 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _open_run(
+def _find_run(
     config: Config, place: Place, world: World, graph: Graph, resume: bool, stack: ExitStack
 ) -> tuple[Run | None, Restored | None]:
-    """The run directory, owned by rank 0 until `stack` ends, and on every rank what an earlier run left in it."""
+    """The run to continue, on rank 0, which owns its directory until `stack` ends, and on every rank what it left."""
     path = Path(config.run.dir)
 
-    def begin() -> Run | None:
+    def find() -> Run | None:
         if world.rank != 0:
             return None
         stack.enter_context(owning_directory(path, "train", "trained", place.launch))
-        return _begin_run(config, place, resume)
+        run = Run.open(path) if Run.holds_run(path) else None
+        if run is None or not (resume or _restarted(run, place)):
+            return None
+        _check_unchanged(run, config)
+        return run
 
-    run = together(world, begin, CheckpointError)
-    goes_on = broadcast_text(world, "yes" if resume or (run is not None and _restarted(run, place)) else "no", 0)
+    run = together(world, find, CheckpointError)
+    goes_on = broadcast_text(world, "yes" if resume or run is not None else "no", 0)
     restored = restore_newest(world, path, config.train.seeds) if goes_on == "yes" else None
-    if restored is not None:
-        together(world, lambda: _take_up(run, restored, graph), CheckpointError)
-    else:  # metrics tell of steps that came to no checkpoint
-        together(world, lambda: None if run is None else run.metrics_file.truncate(0), CheckpointError)
+    if restored is not None and restored.state["partition"] != graph.store.fingerprint():
+        with raised_on_all_ranks():
+            raise CheckpointError(
+                f"the run was trained on another partition than {graph.store.directory}: give data.partition that one"
+            )
     return run, restored
 
 
-def _begin_run(config: Config, place: Place, resume: bool) -> Run:
-    path = Path(config.run.dir)
-    if Run.holds_run(path):
-        run = Run.open(path)
-        if resume or _restarted(run, place):
-            return _continued(run, config)
-    return Run.create(path, config, place.launch)
+def _begin_run(job: Job, place: Place, earlier: Run | None, restored: Restored | None) -> Run | None:
+    """The run directory, on rank 0, as it was at the checkpoint, or a new one. Every rank must call this."""
+
+    def begin() -> Run | None:
+        if job.world.rank != 0:
+            return None
+        run = Run.create(Path(job.config.run.dir), job.config, place.launch) if earlier is None else earlier
+        run = run if earlier is None else run.reconfigured(job.config)
+        if restored is None:  # metrics tell of steps that came to no checkpoint
+            run.metrics_file.truncate(0)
+        else:
+            _take_up(run, restored)
+        return run
+
+    return together(job.world, begin, CheckpointError)
 
 
 def _restarted(run: Run, place: Place) -> bool:
@@ -160,8 +173,8 @@ def _restarted(run: Run, place: Place) -> bool:
     return run.owner == place.launch != ""
 
 
-def _continued(run: Run, config: Config) -> Run:
-    """The run with what changed in its configuration, where that may change."""
+def _check_unchanged(run: Run, config: Config) -> None:
+    """Refuse to go on with settings that may not change."""
     before, now = flat(run.config), flat(config)
     for name, value in now.items():
         if value != before[name] and name not in FREE_TO_CHANGE:
@@ -169,17 +182,10 @@ def _continued(run: Run, config: Config) -> Run:
                 f"{run.path} was begun with {name} = {before[name]}, not {value}: leave it as it was, or begin a run "
                 "in another run.dir (train.init_from takes weights along)"
             )
-    return run.reconfigured(config)
 
 
-def _take_up(run: Run | None, restored: Restored, graph: Graph) -> None:
+def _take_up(run: Run, restored: Restored) -> None:
     """Make the run directory what it was at the checkpoint."""
-    if restored.state["partition"] != graph.store.fingerprint():
-        raise CheckpointError(
-            f"the run was trained on another partition than {graph.store.directory}: give data.partition that one"
-        )
-    if run is None:
-        return
     log.notice(f"continuing seed {restored.state['seed']} after step {restored.state['step']}")
     if restored.rank == 0:  # otherwise the metrics are on another host, and these begin here
         seed, seeds = restored.state["seed"], run.config.train.seeds

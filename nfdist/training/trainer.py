@@ -38,7 +38,7 @@ from nfdist.world import World
 
 @dataclass(frozen=True)
 class Job:
-    """What the seeds of a run share. Only rank 0 has the run directory."""
+    """What the seeds of a run share."""
 
     config: Config
     world: World
@@ -48,7 +48,6 @@ class Job:
     evaluation_graph: EvaluationGraph | None
     task: Task
     metric: str
-    run: Run | None
     metrics: RunMetrics
     stop: StopRequest
     initial_weights: dict[str, Tensor] | None
@@ -112,10 +111,15 @@ class Trainer:
         self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
         self.split = split_of(store, config.data, seed)
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
+        self._run: Run | None = None
         self._busy_seconds = 0.0
 
-    def run(self) -> Signals | None:
-        """Train to the end, or until a signal, which is returned; either way the last step is in a checkpoint."""
+    def run(self, run: Run | None) -> Signals | None:
+        """Train to the end, or until a signal, which is returned; either way the last step is in a checkpoint.
+
+        Only rank 0 has the run directory.
+        """
+        self._run = run
         if self._ended():
             return None
         with self._batches() as batches, self._progress() as progress:
@@ -234,14 +238,14 @@ class Trainer:
         return self.state.position.epoch >= self.job.config.train.epochs
 
     def _append(self, kind: str, facts: dict[str, Any]) -> None:
-        if self.job.run is not None:
-            self.job.run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_resident_bytes()})
+        if self._run is not None:
+            self._run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_resident_bytes()})
 
     def _save(self, best: bool = False) -> None:
         """Write a checkpoint, on rank 0."""
         job, state = self.job, self.state
         job.metrics.record_checkpoint()
-        if job.run is None:
+        if self._run is None:
             return
         started = time.perf_counter()
         content = {
@@ -249,15 +253,15 @@ class Trainer:
             **state.as_dict(),
             "finished": self.finished,
             "partition": job.graph.store.fingerprint(),
-            "metrics_bytes": job.run.metrics_file.size_bytes,
+            "metrics_bytes": self._run.metrics_file.size_bytes,
             "world_size": job.world.size,
             "versions": versions(),
         }
         tensors = {"weights": self.model.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
         step = state.position.step
-        job.run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
+        self._run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
         if best and state.best is not None:
-            job.run.mark_best(self.seed, step, state.best)
+            self._run.mark_best(self.seed, step, state.best)
         state.seconds["checkpoint"] += time.perf_counter() - started
 
     def _progress(self) -> AbstractContextManager[log.Progress]:
