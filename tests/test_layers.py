@@ -68,6 +68,12 @@ def test_the_dense_definition_is_imported_by_nothing() -> None:
     assert not [path for path in MODULES if "nfdist.attention.dense" in imports_of(path)]
 
 
+def test_the_type_of_a_device_is_asked_for_in_few_places() -> None:
+    found = {str(path.relative_to(PACKAGE)) for path in MODULES if re.search(r"device\.type|is_cuda", path.read_text())}
+    allowed = {name for name in found if name.startswith(("attention/ops/", "sparse/"))}
+    assert found - allowed == {"devices.py", "rendezvous.py"}
+
+
 def test_only_one_module_imports_dgl() -> None:
     importers = [path for path in MODULES if re.search(r"^\s*(import|from) dgl\b", path.read_text(), re.MULTILINE)]
     assert importers == [PACKAGE / "sparse" / "dgl_door.py"]

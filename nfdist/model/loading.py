@@ -95,7 +95,7 @@ def read_model(config: Config, checkpoint: Checkpoint) -> TrainedModel:
         )
         raise CheckpointError(text) from None
     model = build_model(config, *sizes).eval().to(dtype)
-    _load(model, weights, checkpoint.path)
+    load_weights(model, weights, str(checkpoint.path))
     return TrainedModel(model, config, **facts, fingerprint=fingerprint(checkpoint))
 
 
@@ -125,15 +125,15 @@ def broadcast_model(world: World, mine: TrainedModel | None) -> TrainedModel:
     return mine
 
 
-def _load(model: Model, weights: Mapping[str, Tensor], path: Path) -> None:
+def load_weights(model: Model, weights: Mapping[str, Tensor], source: str) -> None:
     """Weights by name; the first that does not fit is named."""
     own = model.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         theirs, ours = (_described(tensors[name]) if name in tensors else "none" for tensors in (weights, own))
         if theirs != ours:
             raise CheckpointError(
-                f"{path} does not fit the run: its weights {name} are {theirs}, the run's [model] settings make "
-                f"{ours}; give a checkpoint of the same run"
+                f"{source} does not fit: its weights {name} are {theirs}, the [model] settings and the graph make "
+                f"{ours}; give a checkpoint of the same settings, features and classes"
             )
     model.load_state_dict(dict(weights))
 

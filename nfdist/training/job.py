@@ -56,8 +56,8 @@ def train(
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
     start = config.train.init_from
-    initial_weights = together(world, lambda: read_weights(Path(start)) if start else None, CheckpointError)
     dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+    initial_weights = together(world, lambda: read_weights(Path(start), dtype) if start else None, CheckpointError)
     with ExitStack() as stack:
         stack.enter_context(_matrix_precision(config.train.precision))
         metrics = stack.enter_context(_served_metrics(config, place, world, device))

@@ -1,7 +1,6 @@
 """Checkpoints for every rank: one rank reads, the others get what it read over the process group."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from nfdist.collectives import broadcast, broadcast_text, tally, together
 from nfdist.errors import CheckpointError
-from nfdist.model.protocol import Model
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
 from nfdist.world import World
@@ -58,27 +56,10 @@ def _send(world: World, checkpoint: Checkpoint | None, source: int) -> Restored:
     return Restored(header["state"], received, source)
 
 
-def load_weights(model: Model, weights: Mapping[str, Tensor], source: str) -> None:
-    """Weights by name; the first that does not fit is named."""
-    own = model.state_dict()
-    for name in own.keys() ^ weights.keys():
-        where = "the model has none" if name in weights else f"{source} has none"
-        raise CheckpointError(f"{source} does not fit: {where} of the weights {name}; use the same [model] settings")
-    for name, tensor in own.items():
-        if tensor.shape != weights[name].shape:
-            raise CheckpointError(
-                f"{source} does not fit: {name} is {list(weights[name].shape)} there and {list(tensor.shape)} here; "
-                "use the same [model] settings and a partition of the same features and classes"
-            )
-    model.load_state_dict(dict(weights))
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a checkpoint, or of a run's best one (its last where none is marked)."""
-    if not Run.holds_run(path):
-        return Checkpoint.open(path).tensors("weights")
-    run = Run.open(path)
-    checkpoint = run.chosen_checkpoint()
-    if checkpoint is None:
+def read_weights(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The weights of a checkpoint, or of a run's best one (its last where none is marked), as numbers of a type."""
+    found = Run.open(path).chosen_checkpoint() if Run.holds_run(path) else Checkpoint.open(path)
+    if found is None:
         raise CheckpointError(f"{path} holds a run without checkpoints: give another train.init_from")
-    return checkpoint.tensors("weights")
+    weights = found.tensors("weights")
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in weights.items()}

@@ -20,6 +20,7 @@ from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
+from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
@@ -28,7 +29,7 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.batches import Assembler, Batch, Fetched, Prefetched, Repeated, fetch
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
-from nfdist.training.restoring import Restored, load_weights
+from nfdist.training.restoring import Restored
 from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position

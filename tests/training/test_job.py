@@ -187,8 +187,13 @@ def test_weights_of_another_run_are_a_start(graph: Path, tmp_path: Path) -> None
     options = ["train.epochs=1", "train.learning_rate=1e-30", f'train.init_from="{tmp_path / "first"}"']
     trained(graph, tmp_path / "second", *options)
     assert difference(flat_weights(tmp_path / "second"), flat_weights(tmp_path / "first")) < 1e-6
-    with pytest.raises(CheckpointError, match=r"does not fit: layers.0.gates is \[2, 2\] there and \[2, 4\] here"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"does not fit: its weights layers.0.gates are float32 \[2, 2\], .* make float32 \[2, 4\]",
+    ):
         trained(graph, tmp_path / "third", *options, "model.heads=4")
+    trained(graph, tmp_path / "double", *options, "train.precision=float64")
+    assert difference(flat_weights(tmp_path / "double"), flat_weights(tmp_path / "first")) < 1e-6
     with pytest.raises(CheckpointError, match="is not a directory"):
         trained(graph, tmp_path / "fourth", f'train.init_from="{tmp_path / "nothing"}"')
 
