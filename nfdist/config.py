@@ -96,6 +96,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_fields("model", self)
+        if round(self.dropout * 65536) == 65536:
+            raise ConfigError(f"model.dropout = {self.dropout} drops everything: set it to at most 0.9999")
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,10 @@ class AttentionConfig:
         "seed", "what directions of evaluations follow: the seed, or also the step, as published", before="seed"
     )
     noise_draws: int = setting(10, "draws of noise, whose answers are averaged", Bounds(1, 10_000))
-    scope: Scope = setting("rank", "whom a node hears: its rank's batch, or the batches of all ranks")
-    epsilon: float = setting(0.0, "is added to every feature of the kernel; the published code has 1e-6", FRACTION)
+    scope: Scope = setting("rank", "which nodes a node attends to: its rank's batch, or the batches of all ranks")
+    epsilon: float = setting(
+        0.0, "is added to every feature; the published code's is 1e-6 / sqrt(random_features)", FRACTION
+    )
 
     def __post_init__(self) -> None:
         check_fields("attention", self)

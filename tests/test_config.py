@@ -26,6 +26,7 @@ from nfdist.errors import ConfigError
         (ModelConfig, {"heads": 0}, "model.heads must be at least 1, got 0"),
         (ModelConfig, {"random_features": 0}, "model.random_features must be at least 1, got 0"),
         (ModelConfig, {"dropout": 1.0}, "model.dropout must be at least 0 and below 1, got 1.0"),
+        (ModelConfig, {"dropout": 0.999995}, "model.dropout = 0.999995 drops everything: set it to at most 0.9999"),
         (ModelConfig, {"dropout": -0.1}, "model.dropout must be at least 0 and below 1, got -0.1"),
         (DropEdgeConfig, {"edge_dropout": 1.0}, "model.dropedge.edge_dropout must be at least 0 and below 1, got 1.0"),
         (IdglConfig, {"anchors": -1}, "model.idgl.anchors must be at least 0, got -1"),

@@ -32,7 +32,7 @@ jumping_knowledge = true
 
 [attention]
 noise_draws = 5
-scope = "world"         # every node hears the batches of both workers
+scope = "world"         # every node attends to the batches of both workers
 
 [relation]
 order = 1

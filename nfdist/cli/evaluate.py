@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     written.add_argument("--top-k", type=int, default=3, metavar="K", help="likely classes of a node (default 3)")
     written.add_argument("--edges", action="store_true", help="edges.parquet: the attention weight of every edge")
     written.add_argument(
-        "--top-neighbors", default="", metavar="IDS|FILE", help="neighbors.parquet: whom these nodes hear most"
+        "--top-neighbors", default="", metavar="IDS|FILE", help="neighbors.parquet: whom these nodes attend to most"
     )
     written.add_argument("--count", type=int, default=10, help="how many of these neighbors (default 10)")
     following = parser.add_argument_group("following a training")

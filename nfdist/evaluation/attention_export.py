@@ -118,7 +118,7 @@ class EdgeWeights:
 
 
 class TopNeighbors:
-    """Listens to an evaluation and keeps the `count` nodes that each chosen node (by node ids [q]) hears most."""
+    """Listens to an evaluation and keeps the `count` nodes that each chosen node (by node ids [q]) attends to most."""
 
     def __init__(self, world: World, nodes: range, chosen: Tensor, count: int) -> None:
         self._world, self._nodes, self._chosen, self._count = world, nodes, chosen, count

@@ -1,33 +1,18 @@
 """Which evaluation of a whole graph a model gets."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import torch
 
 from nfdist.collectives import raised_on_all_ranks
 from nfdist.config import Config
 from nfdist.errors import ConfigError
-from nfdist.evaluation.full import Evaluation, FullGraph, Listener
+from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.in_memory import InMemoryGraph
-from nfdist.log import Progress
 from nfdist.model.build import model_class
-from nfdist.model.protocol import Model
 from nfdist.store.hops import Hops
 from nfdist.store.store import GraphStore
 from nfdist.world import World
 
-
-class EvaluationGraph(Protocol):
-    """A graph to evaluate models of one kind on; `nodes` are this rank's."""
-
-    nodes: range
-
-    def evaluate(
-        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
-    ) -> Evaluation:
-        """Evaluate a model in evaluation mode, on the CPU. Every rank must call this."""
-        ...
+EvaluationGraph = FullGraph | InMemoryGraph  # a graph to evaluate models of one kind on
 
 
 def open_evaluation_graph(

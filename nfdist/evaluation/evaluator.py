@@ -133,7 +133,7 @@ class Evaluator:
             split = split_of(self._seen, trained.config.data, trained.seed)
             facts = self._scores(evaluation, split)
             if with_states:
-                states.finish(evaluation.summaries, trained)
+                states.write_summaries(evaluation.summaries, trained)
         if wanted.outputs:
             self._write_outputs(folder, evaluation, split, wanted.top_k)
         if edges is not None:

@@ -1,6 +1,6 @@
 """Predictions for nodes that training never saw, without a pass over the graph.
 
-A new node is a query only: nobody hears it. It attends to every layer's stored summary, and hears its neighbors, and
+A new node is a query only: nobody attends to it. It attends to every layer's stored summary and sums its neighbors, and
 whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay as they are.
 """
 

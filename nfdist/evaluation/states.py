@@ -1,7 +1,7 @@
 """States: what an evaluation leaves behind so that new nodes can be predicted without a pass over the graph.
 
 summary/          every layer's summary of all keys, and what all of this was made from
-hidden-0.npy ...  the hidden states [nodes, c] that each layer hears, by node id, if the model looks at the graph
+hidden-0.npy ...  the hidden states [nodes, c] before each layer, by node id, if the model looks at the graph
 roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
 """
 
@@ -74,7 +74,7 @@ class States:
 
 
 class StatesWriter:
-    """Listens to an evaluation and writes what it hears; `folder` is None on all ranks but the first."""
+    """Listens to an evaluation and writes its states; `folder` is None on all ranks but the first."""
 
     def __init__(self, folder: Path | None, world: World, nodes: range, num_nodes: int) -> None:
         self._folder, self._world, self._num_nodes = folder, world, num_nodes
@@ -89,7 +89,7 @@ class StatesWriter:
             self._write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
         self._write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
 
-    def finish(self, summaries: Sequence[KeySummary], trained: TrainedModel) -> None:
+    def write_summaries(self, summaries: Sequence[KeySummary], trained: TrainedModel) -> None:
         """Write the summaries and what they were made from. Every rank must call this."""
 
         def save() -> None:

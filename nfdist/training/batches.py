@@ -4,9 +4,10 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import GraphStore
 from nfdist.training.sampling import Position, Sampler
 from nfdist.world import World
+
+Self = TypeVar("Self", bound="Fetched")
 
 
 @dataclass(frozen=True)
@@ -116,107 +119,89 @@ class Buffer:
         return self._memory[:count]
 
 
-class Repeated:
+class Fetched:
+    """The batches from a position to the end of an epoch, made when they are asked for.
+
+    `waited_seconds` is how long the last one was waited for.
+    """
+
+    def __init__(
+        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+    ) -> None:
+        self._assembler, self._sampler, self._position = assembler, sampler, position
+        self._epochs, self._device = epochs, device
+        self._buffers, self._made = [Buffer()], 0
+        self.waited_seconds = 0.0
+
+    def __iter__(self) -> Iterator[Batch]:
+        while (made := self._timed(self._make)) is not None:
+            yield made
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        pass
+
+    def _timed(self, get: Callable[[], Batch | None]) -> Batch | None:
+        started = time.perf_counter()
+        batch = get()
+        self.waited_seconds = time.perf_counter() - started
+        return batch
+
+    def _make(self) -> Batch | None:
+        """The next batch; its features stay as they are until all buffers were used again."""
+        if self._position.epoch >= self._epochs:
+            return None
+        node_ids, self._position = self._sampler.take(self._position)
+        self._made += 1
+        return self._assembler.assemble(node_ids, self._position, self._buffers[self._made % len(self._buffers)]).to(
+            self._device
+        )
+
+
+class Repeated(Fetched):
     """The same batch for every epoch, for steps that take the whole graph: made once, on first use."""
 
-    waited_seconds = 0.0
-
-    def __init__(
-        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
-    ) -> None:
-        self._assembler, self._sampler, self._position = assembler, sampler, position
-        self._epochs, self._device = epochs, device
-
     def __iter__(self) -> Iterator[Batch]:
-        node_ids, after = self._sampler.take(self._position)
-        batch = self._assembler.assemble(node_ids, after).to(self._device)
-        while self._position.epoch < self._epochs:
-            yield replace(batch, after=after)
-            self._position = after
-            after = self._sampler.take(after)[1]
-
-    def __enter__(self) -> "Repeated":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def fetch(
-    assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
-) -> "Fetched | Prefetched":
-    """The batches from a position to the end of an epoch, in the background where that keeps something busy.
-
-    That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
-    batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
-    """
-    background = is_gpu(device) or assembler.store.remote
-    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device)
-
-
-class Fetched:
-    """Batches that are made when they are asked for; `waited_seconds` is how long the last one took."""
-
-    def __init__(
-        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
-    ) -> None:
-        self._assembler, self._sampler, self._position = assembler, sampler, position
-        self._epochs, self._device = epochs, device
-        self._buffer = Buffer()
-        self.waited_seconds = 0.0
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self._position.epoch < self._epochs:
-            started = time.perf_counter()
-            node_ids, self._position = self._sampler.take(self._position)
-            batch = self._assembler.assemble(node_ids, self._position, self._buffer).to(self._device)
-            self.waited_seconds = time.perf_counter() - started
+        batch = self._make()
+        while batch is not None:
             yield batch
-
-    def __enter__(self) -> "Fetched":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+            if self._position.epoch >= self._epochs:
+                break
+            self._position = self._sampler.take(self._position)[1]
+            batch = replace(batch, after=self._position)
 
 
-class Prefetched:
-    """The batches from a position to the end of an epoch, each made while the one before is in use.
+class Prefetched(Fetched):
+    """Batches that are each made while the one before is in use.
 
-    `waited_seconds` is how long the last one was waited for. When it is closed early, every rank has made the same
-    number of batches: as many as were used, and one more.
+    When it is closed early, every rank has made the same number of batches: as many as were used, and one more.
     """
 
     def __init__(
         self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
     ) -> None:
-        self._assembler, self._sampler, self._position = assembler, sampler, position
-        self._epochs, self._device = epochs, device
+        super().__init__(assembler, sampler, position, epochs, device)
         self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue()
-        self._buffers = (Buffer(), Buffer())
         self._changed = threading.Condition()
-        self._made, self._used, self._closed = 0, 0, False
-        self.waited_seconds = 0.0
+        self._buffers.append(Buffer())  # for the batch that is made beside one in use
+        self._used, self._closed = 0, False
         self._thread = threading.Thread(target=self._run, name="nfdist batches", daemon=True)
         self._thread.start()
 
     def __iter__(self) -> Iterator[Batch]:
-        while (made := self._next()) is not None:
-            if isinstance(made, BaseException):
-                raise made
+        while (made := self._timed(self._next)) is not None:
             yield made
             with self._changed:
                 self._used += 1
                 self._changed.notify()
 
-    def _next(self) -> Batch | BaseException | None:
-        started = time.perf_counter()
+    def _next(self) -> Batch | None:
         made = self._ready.get()
-        self.waited_seconds = time.perf_counter() - started
+        if isinstance(made, BaseException):
+            raise made
         return made
-
-    def __enter__(self) -> "Prefetched":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._changed:
@@ -230,12 +215,8 @@ class Prefetched:
         torch.set_num_threads(1)
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
-            while self._position.epoch < self._epochs and self._wanted():
-                node_ids, after = self._sampler.take(self._position)
-                batch = self._assembler.assemble(node_ids, after, self._buffers[self._made % 2])
-                self._made += 1
-                self._ready.put(batch.to(self._device))
-                self._position = after
+            while self._wanted() and (batch := self._make()) is not None:
+                self._ready.put(batch)
             self._ready.put(None)
         except BaseException as error:
             self._ready.put(error)
@@ -245,3 +226,13 @@ class Prefetched:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._made < self._used + 2)
             return self._made < self._used + 2
+
+
+def fetch(assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device) -> Fetched:
+    """The batches from a position to the end of an epoch, in the background where that keeps something busy.
+
+    That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
+    batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
+    """
+    background = is_gpu(device) or assembler.store.remote
+    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device)

@@ -27,7 +27,7 @@ from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.ranking import better
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
-from nfdist.training.batches import Assembler, Batch, Fetched, Prefetched, Repeated, fetch
+from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.restoring import Restored
 from nfdist.training.result import versions
@@ -145,7 +145,7 @@ class Trainer:
         state = self.state
         return {"seed": self.seed, "best": state.best, "final": state.final, "seconds": dict(state.seconds)}
 
-    def _batches(self) -> Fetched | Prefetched | Repeated:
+    def _batches(self) -> Fetched:
         job, position = self.job, self.state.position
         graph, relation = job.graph, job.config.relation
         assembler = Assembler(graph.loading_store, graph.loading_hops, relation, self.split, graph.loading, job.dtype)

@@ -17,7 +17,7 @@ from nfdist.training.sampling import Position
 class Walks:
     """Batches by position: every rank has walks of its own, drawn from the seed, the step and the rank alone.
 
-    A walk goes against the direction of edges, from a node to one that it hears, and stays where there is none.
+    A walk goes against the direction of edges, from a node to a source of its in-edges, and stays where there is none.
     """
 
     def __init__(self, store: Store, ranks: int, batch_nodes: int, walk_length: int, seed: int) -> None:

@@ -61,7 +61,7 @@ def write_all(world: World, folder: Path) -> None:
         links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5)
         with writing_states(out, world, full.nodes, store.num_nodes) as states:
             evaluation = full.evaluate(model, trained.seed, listeners=[states, edges, links])
-            states.finish(evaluation.summaries, trained)
+            states.write_summaries(evaluation.summaries, trained)
         split = store.split(torch.arange(store.num_nodes))
         task = Task("single", 4)
         write_predictions(

@@ -36,5 +36,5 @@ def evaluate_with_states(
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:
         evaluation = full.evaluate(model, trained.evaluation_seed, listeners=[states])
-        states.finish(evaluation.summaries, trained)
+        states.write_summaries(evaluation.summaries, trained)
     return evaluation, full

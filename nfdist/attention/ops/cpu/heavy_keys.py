@@ -53,7 +53,7 @@ class HeavyKeys:
 
 @torch.no_grad()
 def find_heavy_keys(logs: Tensor, noise: Tensor, temperature: float) -> HeavyKeys | None:
-    """The heavy keys, by log features [h, m, n] and noise [h, k, n]; None where too many do."""
+    """The heavy keys, by log features [h, m, n] and noise [h, k, n]; None where too many are."""
     (heads, num_features, num_nodes), draws = logs.shape, noise.shape[1]
     top, scratch = logs.amax(2), Scratch.of(logs)
     best, mass = scratch.take("best", heads, 1, num_nodes), torch.zeros_like(top)
