@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost golden format docs demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting paper paper-quick clean
+.PHONY: setup test test-slow test-multihost golden format docs docs-check demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting paper paper-quick clean
 
 setup: .venv/ready
 
@@ -40,6 +40,10 @@ format: .venv/ready
 # docs/configuration.md, from the settings themselves.
 docs: .venv/ready
 	$(BIN)/python docs/generate.py
+
+# The documents: configuration.md is current, links lead somewhere, and what they tell to type works.
+docs-check: .venv/ready
+	$(BIN)/python -m pytest tests/docs
 
 demo: .venv/ready
 	$(BIN)/nfdist demo
