@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost golden format docs docs-check demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting paper paper-quick clean
+.PHONY: setup test test-slow test-multihost golden format docs docs-check demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-waiting bench-compare paper paper-quick clean
 
 setup: .venv/ready
 
@@ -69,6 +69,10 @@ bench-verify: .venv/ready
 
 bench-epoch: .venv/ready
 	$(BIN)/python benchmarks/paper/epoch.py
+
+# Whether a benchmark is slower than at another commit: make bench-compare BASE=COMMIT BENCH="attention.py"
+bench-compare: .venv/ready
+	$(BIN)/python benchmarks/compare.py $(BASE) $(BENCH)
 
 bench-waiting: .venv/ready
 	$(BIN)/python benchmarks/paper/waiting.py

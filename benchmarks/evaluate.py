@@ -30,14 +30,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from nfdist.evaluation.neighbors import Hop, InEdges
-from nfdist.evaluation.workers import Workers
 from transcription import OwnDraws, Transcription
 
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.evaluation.full import FullGraph
+from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.relation import Relation
+from nfdist.graph.workers import Workers
 from nfdist.memory import MemoryWatch, peak_resident_bytes
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -80,7 +80,7 @@ class Products:
     """Every matrix and sparse product of an evaluation, once, and nothing else; into buffers that stay."""
 
     def __init__(self, model: NodeFormer, graph: FullGraph, whole: bool) -> None:
-        self._hop = Hop(graph._neighborhood.hops[0].segments)
+        self._hop = Hop(graph._shard.hops[0].segments)
         self._states, self._whole = graph._room[0], whole
         self._chunks = graph._chunks(model, torch.get_num_threads())
         if whole:
@@ -108,7 +108,7 @@ class Products:
         else:
             self._product(hidden, RANDOM_FEATURES)  # queries
             self._product(self._buffer(RANDOM_FEATURES, len(hidden)), CHANNELS)  # what they get
-            self._hop.sums(rows, self._states)
+            self._hop.sums(rows, self._states, hidden)
             self._product(hidden, CHANNELS)  # the map of the sums
         self._product(hidden, CLASSES)
         if state < LAYERS:
@@ -120,10 +120,10 @@ class Products:
         return torch.mm(rows, self._weights[rows.shape[1], width], out=self._buffer(width, len(rows)))
 
     def _buffer(self, width: int, rows: int) -> torch.Tensor:
-        kept = self._buffers.__dict__
-        if width not in kept:
-            kept[width] = torch.rand(self._rows, width)
-        return kept[width][:rows]
+        kept: dict[str, torch.Tensor] = self._buffers.__dict__
+        if str(width) not in kept:
+            kept[str(width)] = torch.rand(self._rows, width)
+        return kept[str(width)][:rows]
 
 
 class TranscribedEvaluation(Transcription):
@@ -204,7 +204,7 @@ def in_random_order(hop: Hop, num_nodes: int) -> Hop:
     )
     sources = np.concatenate([edges.sources.numpy() for edges in hop.segments])
     taken = sources[joined((indptr + first)[order], counts[order])]
-    edges = InEdges(0, torch.from_numpy(offsets(counts[order])), torch.from_numpy(place[taken].astype(np.int32)))
+    edges = EdgeSegment(0, torch.from_numpy(offsets(counts[order])), torch.from_numpy(place[taken].astype(np.int32)))
     return Hop([edges])
 
 
@@ -213,12 +213,12 @@ def by_order(store: Store, pairs: int) -> dict[str, float]:
     graph = build_graph(store, World())
     model = build_model(store.num_features)
     graph.evaluate(model, 0)
-    hop = Hop(graph._neighborhood.hops[0].segments)
+    hop = Hop(graph._shard.hops[0].segments)
     sides = {"metis": hop, "random": in_random_order(hop, store.num_nodes)}
     states, chunks = graph._room[0], graph._chunks(model, torch.get_num_threads())
 
     def sum_all(side: Hop, workers: Workers) -> None:
-        for _ in workers.map(lambda rows: side.sums(rows, states).shape, chunks):
+        for _ in workers.map(lambda rows: side.sums(rows, states, states[rows]).shape, chunks):
             pass
 
     times: dict[str, list[float]] = {name: [] for name in sides}

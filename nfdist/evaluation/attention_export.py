@@ -1,4 +1,4 @@
-"""Learned links: the attention weights of input edges, and the strongest of all pairs for a few chosen nodes.
+"""Exports of the attention: the weights of input edges, and the strongest of all pairs for a few chosen nodes.
 
 Weights are free of noise and averaged over the heads. Both classes listen to an evaluation; neither ever holds anything
 of size [nodes, nodes] or [edges, features].

@@ -1,4 +1,4 @@
-"""Delivery: what all ranks make of their rows reaches rank 0 a chunk at a time, and there a file, whole or absent."""
+"""What all ranks make of their rows reaches rank 0 a chunk at a time, and there a file that is whole or absent."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager

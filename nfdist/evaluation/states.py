@@ -147,7 +147,7 @@ def _made_from(trained: TrainedModel) -> dict[str, Any]:
     """What decides the states: the weights, the graph, and the settings by which they answer."""
     answering: dict[str, dict[str, Any]] = {name: {} for name in ("model", "attention", "relation")}
     for name, field in each_setting(Config):
-        section, key = (field.metadata["was"] or name).split(".")  # as they were called when states were first written
+        section, key = (field.metadata["was"] or name).split(".", 1)  # by its first name
         if section in answering:
             answering[section][key] = attrgetter(name)(trained.config)
     return {**trained.facts(), "settings": files.checksum_of(json.dumps(answering, sort_keys=True).encode())}

@@ -78,3 +78,21 @@ def test_edges_whose_product_would_underflow_are_worked_out_alone(
     dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
     total = ops.edge_log_likelihood(*features_of(problem), graph, weights)
     assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)
+
+
+def test_faint_edges_add_up_in_one_order_with_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfdist.attention.ops.cpu.edges.smallest_factor", lambda dtype: 100.0)  # all are faint
+    generator = torch.Generator().manual_seed(7)
+    queries, keys = (torch.randn(300, 2, 16, generator=generator) for _ in range(2))
+    graph, normalizers = random_graph(300, 40_000), torch.zeros(300, 2)
+    weights = torch.rand(graph.num_edges, generator=generator)
+    found, before = [], torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        for _ in range(8):
+            ends = [queries.clone().requires_grad_(), keys.clone().requires_grad_()]
+            total = ops.edge_log_likelihood(*ends, normalizers, graph, weights)
+            found.append(torch.cat(torch.autograd.grad(total, ends)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, found[0]) for one in found)
