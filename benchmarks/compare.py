@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROW = re.compile(r"^(\S.*?)  +([\d.,]+)  +([\d.,]+)  +([\d.,]+)")
+ROW = re.compile(r"^(\S.*?)  +([\d.,]+)(?: ?[A-Za-z]+)? +([\d.,]+)(?: ?[A-Za-z]+)? +([\d.,]+)")
 
 
 def main() -> int:
