@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nfdist import files, settings
-from nfdist.errors import CheckpointError, ConfigError, NfdistError, WorldError
+from nfdist.errors import CheckpointError, ConfigError, NfdistError
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.runs import ownership
@@ -270,4 +270,3 @@ def test_ranks_that_disagree_or_cannot_divide_the_graph_refuse_to_start(graph: P
     first, second = run_world(2, refused, [whole, parts])[0]
     assert "needs attention.scope=world and relation.scope=world" in first
     assert 'train.sampling = "local" needs a part for each of the 2 ranks' in second
-    assert WorldError  # the ranks' own kind of mistake
