@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as distributed
@@ -92,6 +92,19 @@ def broadcast_text(world: World, text: str, source: int, name: str = "broadcast"
     length = broadcast(world, torch.tensor([len(mine)]), source, name)
     content = mine if world.rank == source else torch.empty(int(length), dtype=torch.uint8)
     return bytes(broadcast(world, content, source, name).tolist()).decode()
+
+
+def broadcast_state(
+    world: World, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], source: int, name: str = "broadcast"
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Plain facts and named tensors of one rank on all of them. Every rank must call this, the others with nothing."""
+    kinds = {key: (list(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for key, tensor in tensors.items()}
+    facts, kinds = json.loads(broadcast_text(world, json.dumps([facts, kinds]), source, name))
+    received = {}
+    for key, (shape, dtype) in kinds.items():
+        content = tensors[key] if world.rank == source else torch.empty(shape, dtype=getattr(torch, dtype))
+        received[key] = broadcast(world, content, source, name)
+    return dict(facts), received
 
 
 def fail_together(world: World, error: NfdistError | None, kind: type[NfdistError] = WorldError) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nfdist import settings
-from nfdist.collectives import broadcast, broadcast_text
+from nfdist.collectives import broadcast_state
 from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.files import checksum_of
@@ -84,19 +84,20 @@ def choose_checkpoint(run: Run) -> Checkpoint:
 
 def read_model(config: Config, checkpoint: Checkpoint) -> TrainedModel:
     """The model of a checkpoint, built as its run's configuration says; sizes are those of the weights."""
-    weights = checkpoint.tensors("weights")
-    facts = _facts(checkpoint)
+    facts = {**_facts(checkpoint), "fingerprint": fingerprint(checkpoint)}
+    return TrainedModel(_built(config, checkpoint.tensors("weights"), str(checkpoint.path)), config, **facts)
+
+
+def _built(config: Config, weights: Mapping[str, Tensor], source: str) -> Model:
     try:
         sizes = model_class(config.model.name).sizes_of(weights)
         dtype = {tensor.dtype for tensor in weights.values() if tensor.dtype in (torch.float32, torch.float64)}.pop()
     except (LookupError, ValueError) as error:
-        text = (
-            f"{checkpoint.path} has no weights of a {config.model.name} ({error!r}): give a checkpoint of the same run"
-        )
+        text = f"{source} has no weights of a {config.model.name} ({error!r}): give a checkpoint of the same run"
         raise CheckpointError(text) from None
     model = build_model(config, *sizes).eval().to(dtype)
-    load_weights(model, weights, str(checkpoint.path))
-    return TrainedModel(model, config, **facts, fingerprint=fingerprint(checkpoint))
+    load_weights(model, weights, source)
+    return model
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -110,19 +111,13 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def broadcast_model(world: World, mine: TrainedModel | None) -> TrainedModel:
     """The model of rank 0 on every rank; only rank 0 gives one. Every rank must call this."""
-    header = ""
+    state: dict[str, Any] = {} if mine is None else {"facts": mine.facts(), "config": settings.dump(mine.config)}
+    weights = {} if mine is None else mine.model.state_dict()
+    state, weights = broadcast_state(world, state, weights, 0, "send model")
     if mine is not None:
-        sizes = [mine.model.num_features, mine.model.num_outputs]
-        dtype = str(mine.dtype).removeprefix("torch.")
-        header = json.dumps([mine.facts(), sizes, dtype, settings.dump(mine.config)])
-    facts, sizes, dtype, config_text = json.loads(broadcast_text(world, header, 0, "send model"))
-    if mine is None:
-        config = settings.parse(config_text)
-        model = build_model(config, *sizes).eval().to(getattr(torch, dtype))
-        mine = TrainedModel(model, config, **facts)
-    for tensor in mine.model.state_dict().values():
-        broadcast(world, tensor, 0, "send model")
-    return mine
+        return mine
+    config = settings.parse(state["config"])
+    return TrainedModel(_built(config, weights, "rank 0"), config, **state["facts"])
 
 
 def load_weights(model: Model, weights: Mapping[str, Tensor], source: str) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints for every rank: one rank reads, the others get what it read over the process group."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nfdist.collectives import broadcast, broadcast_text, tally, together
+from nfdist.collectives import broadcast_state, tally, together
 from nfdist.errors import CheckpointError
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
@@ -41,19 +40,14 @@ def restore_newest(world: World, path: Path, seeds: tuple[int, ...]) -> Restored
 
 
 def _send(world: World, checkpoint: Checkpoint | None, source: int) -> Restored:
-    tensors = {} if checkpoint is None else {group: checkpoint.tensors(group) for group in GROUPS}
-    shapes = [
-        (group, name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        for group, named in tensors.items()
-        for name, tensor in named.items()
-    ]
-    mine = json.dumps({"state": checkpoint.state if checkpoint else {}, "shapes": shapes})
-    header = json.loads(broadcast_text(world, mine, source, "send checkpoint"))
-    received: dict[str, dict[str, Tensor]] = {group: {} for group in GROUPS}
-    for group, name, shape, dtype in header["shapes"]:
-        content = tensors[group][name] if tensors else torch.empty(shape, dtype=getattr(torch, dtype))
-        received[group][name] = broadcast(world, content, source, "send checkpoint")
-    return Restored(header["state"], received, source)
+    groups = {} if checkpoint is None else {group: checkpoint.tensors(group) for group in GROUPS}
+    mine = {f"{group}/{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
+    state, received = broadcast_state(world, checkpoint.state if checkpoint else {}, mine, source, "send checkpoint")
+    tensors: dict[str, dict[str, Tensor]] = {group: {} for group in GROUPS}
+    for full_name, tensor in received.items():
+        group, _, name = full_name.partition("/")
+        tensors[group][name] = tensor
+    return Restored(state, tensors, source)
 
 
 def read_weights(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -80,16 +80,9 @@ class State:
         return State(position, saved["best"], saved["final"], saved["evaluations_since_best"], seconds)
 
     def as_dict(self) -> dict[str, Any]:
-        position = self.position
-        return {
-            "step": position.step,
-            "epoch": position.epoch,
-            "consumed": list(position.consumed),
-            "best": self.best,
-            "final": self.final,
-            "evaluations_since_best": self.evaluations_since_best,
-            "seconds": dict(self.seconds),
-        }
+        names = ("best", "final", "evaluations_since_best")
+        own = {name: getattr(self, name) for name in names}
+        return {**asdict(self.position), **own, "seconds": dict(self.seconds)}
 
 
 class Trainer:

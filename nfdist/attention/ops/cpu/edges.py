@@ -14,14 +14,6 @@ from nfdist.sparse.spmm import sddmm, spmm, spmm_t
 FAINT_AT_ONCE = 1 << 14
 
 
-def edge_log_likelihood(
-    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
-) -> Tensor:
-    """See `definition.edge_log_likelihood`; no tensor of edges by features."""
-    total: Tensor = _EdgeLogLikelihood.apply(queries, key_logs, log_normalizers, graph, edge_weights)
-    return total
-
-
 def _places(numbers: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
     """Where in logs [n, h, m] the rows are that are numbered head by head."""
     return numbers % len(logs), numbers // len(logs)
@@ -48,7 +40,7 @@ def _node_by_node(left: Tensor, right: Tensor) -> Tensor:
 
 
 class _EdgeLogLikelihood(torch.autograd.Function):
-    """A scalar: its gradient is known up to a factor, so the forward pass gives both.
+    """A scalar: its gradient is known up to a factor, so the forward pass gives both. No tensor of edges by features.
 
     The heads are graphs of their own, side by side. The exponentials are the nodes' and not the edges': a key's are
     relative to the largest of each feature, and a query's are what is left of the weight. Where the product of an
@@ -96,3 +88,6 @@ class _EdgeLogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = ctx.saved_tensors if float(grad) == 1 else [grad * saved for saved in ctx.saved_tensors]
         return *scaled, None, None
+
+
+edge_log_likelihood = _EdgeLogLikelihood.apply  # see `definition`, which has its types

@@ -10,26 +10,6 @@ from torch.autograd.function import once_differentiable
 from nfdist.attention.ops.chunks import by_head, chunks, rows_last
 
 
-def key_logs(keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
-    """See `definition.key_logs`."""
-    logs: Tensor = _KeyLogs.apply(keys, directions, half_square)
-    return logs
-
-
-def project(
-    hidden: Tensor,
-    query_weight: Tensor,
-    query_bias: Tensor,
-    key_weight: Tensor,
-    key_bias: Tensor,
-    directions: Tensor,
-    half_square: float,
-) -> tuple[Tensor, Tensor]:
-    """See `definition.project`; neither pass holds the keys of all rows."""
-    queries, logs = _Project.apply(hidden, query_weight, query_bias, key_weight, key_bias, directions, half_square)
-    return queries, logs
-
-
 def _forward(keys: Tensor, directions: Tensor, half_square: float, out: Tensor | None = None) -> Tensor:
     """w.x - |x|^2 / 2 - log(m) / 2, lying in memory as [h, m, n]; `@` would take the nodes one by one."""
     into = None if out is None else out.movedim(0, -1)
@@ -62,6 +42,8 @@ class _KeyLogs(torch.autograd.Function):
 
 
 class _Project(torch.autograd.Function):
+    """Neither pass holds the keys of all rows."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -98,3 +80,8 @@ class _Project(torch.autograd.Function):
                 grads[index].addmm_(grad.t(), hidden[rows])
                 grads[index + 1] += grad.sum(0)
         return grad_hidden, *grads, None, None
+
+
+# See `definition`, which has their types.
+key_logs = _KeyLogs.apply
+project = _Project.apply
