@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 if TYPE_CHECKING:
     import rich.progress
 
-_SECONDS_BETWEEN_LINES = 5.0
-
 
 class Progress(Protocol):
     """Something that can be told how far the work has come."""
@@ -37,18 +35,23 @@ def warn(text: str, stream: TextIO | None = None) -> None:
 def progress(
     total: int, title: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Progress]:
-    """Show work of `total` steps: a bar on a terminal, otherwise a line now and then."""
+    """Show work of `total` steps: a bar on a terminal or in a notebook, otherwise a line now and then."""
     stream = stream or sys.stderr
     bars = _make_bars(stream) if stream is not None and not stream.closed and stream.isatty() else None
     if bars is not None and bars.console.is_interactive:
         with bars:
             yield _Bar(bars, bars.add_task(title, total=total, note=""))
     else:
-        lines = _Lines(total, title, stream, clock)
+        lines = (_RedrawnLine if in_notebook(stream) else _Lines)(total, title, stream, clock)
         try:
             yield lines
         finally:
             lines.finish()
+
+
+def in_notebook(stream: TextIO | None) -> bool:
+    """Whether this is the output of a Jupyter cell: no terminal, but a line can be drawn again there."""
+    return type(stream).__module__.startswith("ipykernel.")
 
 
 def _make_bars(stream: TextIO) -> "rich.progress.Progress":
@@ -82,6 +85,8 @@ class _Bar:
 class _Lines:
     """Plain lines: one at the start, one at the end, and between them one every few seconds at most."""
 
+    seconds_between = 5.0
+
     def __init__(self, total: int, title: str, stream: TextIO, clock: Callable[[], float]) -> None:
         self._total, self._title, self._stream, self._clock = total, title, stream, clock
         self._done, self._note, self._started = 0, "", clock()
@@ -91,7 +96,7 @@ class _Lines:
         self._done += n
         self._note = note or self._note
         now = self._clock()
-        if now - self._printed_at >= _SECONDS_BETWEEN_LINES:
+        if now - self._printed_at >= self.seconds_between:
             self._print(now)
 
     def finish(self) -> None:
@@ -106,7 +111,28 @@ class _Lines:
             remaining = elapsed * max(self._total - self._done, 0) / self._done
             line += f" ({100 * self._done // max(self._total, 1)}%), {_clock_time(elapsed)} elapsed"
             line += f", {_clock_time(remaining)} remaining" if self._done < self._total else ""
-        notice(f"{line}, {self._note}" if self._note else line, self._stream)
+        self._show(f"{line}, {self._note}" if self._note else line)
+
+    def _show(self, line: str) -> None:
+        notice(line, self._stream)
+
+
+class _RedrawnLine(_Lines):
+    """One line with a bar, drawn again in place; rich's own bars in a notebook would need widgets."""
+
+    seconds_between = 0.2
+    _width = 30
+    _longest = 0
+
+    def finish(self) -> None:
+        super().finish()
+        print(file=self._stream)
+
+    def _show(self, line: str) -> None:
+        full = self._width * min(self._done, self._total) // max(self._total, 1)
+        shown = f"{'█' * full}{'░' * (self._width - full)} {line}"
+        self._longest = max(len(shown), self._longest)
+        print(f"\r{shown:{self._longest}}", end="", file=self._stream, flush=True)
 
 
 def _clock_time(seconds: float) -> str:

@@ -45,6 +45,28 @@ def test_messages_go_to_a_given_stream() -> None:
     assert stream.getvalue() == "nfdist: here\n"
 
 
+class Cell(io.StringIO):
+    """Stands in for what a Jupyter kernel has as sys.stderr."""
+
+
+Cell.__module__ = "ipykernel.iostream"
+
+
+def test_a_notebook_has_one_line_that_is_drawn_again() -> None:
+    stream, clock = Cell(), Clock()
+    with progress(4, "train", stream, clock) as work:
+        for step in range(4):
+            clock.now += 1
+            work.advance(note=f"loss {step}")
+    content = stream.getvalue()
+    assert content.count("\n") == 1
+    assert content.endswith("\n")
+    drawn = content.rstrip("\n").split("\r")[1:]
+    assert [line.count("█") for line in drawn] == [0, 7, 15, 22, 30]
+    assert len(drawn[-1]) == max(map(len, drawn)), "a shorter line covers a longer one"
+    assert "train: 4/4 (100%), 0:00:04 elapsed, loss 3" in drawn[-1]
+
+
 def test_log_has_first_and_last_line_and_one_in_five_seconds() -> None:
     stream, clock = io.StringIO(), Clock()
     with progress(100, "train", stream, clock) as work:

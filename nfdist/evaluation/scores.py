@@ -15,6 +15,7 @@ from nfdist.attention.ops.chunks import chunks
 from nfdist.collectives import together, total
 from nfdist.errors import ConfigError
 from nfdist.evaluation.metrics.metric import METRICS, Metric
+from nfdist.graph.split import has_label
 from nfdist.model.task import Task
 from nfdist.store.source_graph import SPLIT_NAMES, TEST, TRAIN, VALID
 from nfdist.world import World
@@ -74,8 +75,7 @@ def score(world: World, task: Task, metric: str, logits: Tensor, labels: Tensor,
     together(world, lambda: _check(task, logits, labels, split), ConfigError)
     logits = logits.detach().to("cpu", torch.promote_types(logits.dtype, torch.float32))
     labels, split = labels.cpu(), split.cpu()
-    labeled = labels >= 0 if labels.ndim == 1 else (labels >= 0).any(1)
-    members = [torch.nonzero(labeled & (split == code)).flatten() for code in (TRAIN, VALID, TEST)]
+    members = [torch.nonzero(has_label(labels) & (split == code)).flatten() for code in (TRAIN, VALID, TEST)]
     measure = METRICS[metric]
     tallies = [_tally(task, measure, logits, labels, rows) for rows in members]
     losses, fractions = (torch.stack(parts) for parts in zip(*tallies, strict=True))

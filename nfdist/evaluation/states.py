@@ -144,12 +144,16 @@ def _as_bytes(rows: Tensor) -> Tensor:
 
 
 def _made_from(trained: TrainedModel) -> dict[str, Any]:
-    """What decides the states: the weights, the graph, and the settings by which they answer."""
-    answering: dict[str, dict[str, Any]] = {name: {} for name in ("model", "attention", "relation")}
+    """What decides the states: the weights, the graph, and the settings by which they answer.
+
+    A setting counts where it is not what it was before it existed: states are good for as long as nothing they depend
+    on has changed, whatever settings are added.
+    """
+    answering = {}
     for name, field in each_setting(Config):
-        section, key = (field.metadata["was"] or name).split(".", 1)  # by its first name
-        if section in answering:
-            answering[section][key] = attrgetter(name)(trained.config)
+        value = attrgetter(name)(trained.config)
+        if name.startswith(("model.", "attention.", "relation.")) and value != field.metadata["before"]:
+            answering[field.metadata["was"] or name] = value
     return {**trained.facts(), "settings": files.checksum_of(json.dumps(answering, sort_keys=True).encode())}
 
 

@@ -15,9 +15,10 @@ def split_of(store: GraphStore, data: DataConfig, seed: int) -> Tensor:
     everyone = torch.arange(store.num_nodes)
     if data.split == "stored":
         return store.split(everyone)
-    labeled = torch.cat([_labeled(store.labels(some)) for some in everyone.split(NODES_AT_ONCE)])
+    labeled = torch.cat([has_label(store.labels(some)) for some in everyone.split(NODES_AT_ONCE)])
     return torch.from_numpy(draw_split(labeled.numpy(), parse_fractions("data.split", data.split, "stored"), seed))
 
 
-def _labeled(labels: Tensor) -> Tensor:
+def has_label(labels: Tensor) -> Tensor:
+    """Which nodes have a label, or for multi-label tasks an answer to any question: [n] of [n] or [n, questions]."""
     return labels >= 0 if labels.ndim == 1 else (labels >= 0).any(1)

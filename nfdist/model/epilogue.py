@@ -37,17 +37,19 @@ class Epilogue:
 
 
 def add_norm(terms: Sequence[Tensor], epilogue: Epilogue) -> Tensor:
-    """dropout(elu(norm(Σ terms))), [n, c]."""
+    """dropout(elu(norm(Σ terms))), [n, c]. Where no gradient is wanted, the first term is used up by the sum."""
     scale, shift = (None, None) if epilogue.norm is None else (epilogue.norm.weight, epilogue.norm.bias)
-    out: Tensor = _AddNorm.apply(epilogue, scale, shift, *terms)
+    out: Tensor = _AddNorm.apply(epilogue, torch.is_grad_enabled(), scale, shift, *terms)
     return out
 
 
 class _AddNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, epilogue: Epilogue, scale: Tensor | None, shift: Tensor | None, *terms: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, epilogue: Epilogue, recorded: bool, scale: Tensor | None, shift: Tensor | None, *terms: Tensor
+    ) -> Tensor:
         out = torch.empty_like(terms[0])
-        sums = terms[0] if len(terms) == 1 else torch.empty_like(out)
+        sums = torch.empty_like(out) if recorded and len(terms) > 1 else terms[0]
         statistics = out.new_empty(2, len(out), 1)
         for rows in chunks(len(out), 2 * out.shape[1], out.device):
             total = sums[rows]
@@ -90,7 +92,7 @@ class _AddNorm(torch.autograd.Function):
                 grad_scale += by_scale
                 grad_shift += by_shift
             grad_sums[rows] = pull
-        return None, grad_scale, grad_shift, *[grad_sums] * ctx.num_terms
+        return None, None, grad_scale, grad_shift, *[grad_sums] * ctx.num_terms
 
 
 def _elu(rows: Tensor, out: Tensor) -> None:

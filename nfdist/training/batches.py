@@ -16,6 +16,7 @@ from nfdist.config import RelationConfig
 from nfdist.devices import is_gpu
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation, build_world_relations
+from nfdist.graph.split import has_label
 from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import GraphStore
@@ -84,8 +85,7 @@ class Assembler:
         own = node_ids[self.world.rank]
         features = self._features(own, buffer)
         labels = self.store.labels(own)
-        answered = labels >= 0 if labels.ndim == 1 else (labels >= 0).any(1)
-        labeled = ((self.split[own] == TRAIN) & answered).nonzero()[:, 0]
+        labeled = ((self.split[own] == TRAIN) & has_label(labels)).nonzero()[:, 0]
         relations, halo = self._relations(node_ids)
         sent = self.world.watch.sent_bytes - sent_before
         return Batch(own, features, labeled, labels[labeled], relations, halo, after, sent)
