@@ -113,7 +113,7 @@ class Transcription:
     def forward(self, features: Tensor, draws: Draws, with_edges: bool = True) -> tuple[Tensor, list[Tensor]]:
         """Logits, and the noise-free weight [e, h] of every edge in each layer."""
         model, config = self.model, self.model.model
-        hidden = self._finish(model.embed(features), 0, draws)
+        hidden = self._finish(model.input(features), 0, draws)
         states, edge_weights = [hidden], []
         for index in range(1, config.layers + 1):
             heard, weights = self._layer(hidden, index, draws, with_edges)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import torch
 
 from nfdist import settings
+from nfdist.collectives import together
 from nfdist.config import Config, RunConfig
 from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
@@ -36,6 +37,7 @@ from nfdist.rendezvous import Place, choose_device, join
 from nfdist.runs.run import Run
 from nfdist.signals import Stopped
 from nfdist.store.store import Store
+from nfdist.training.job import begun_settings
 from nfdist.training.job import train as train_job
 
 
@@ -49,14 +51,22 @@ def partition(source: Path | str, out: Path | str | None = None, **options: Any)
     return Store.open(recipe.out)
 
 
-def configure(config: Config | Path | str | None, overrides: list[str], **sections: Mapping[str, Any]) -> Config:
-    """A configuration or a file with `section.key=value` overrides and whole sections on top, its run.dir resolved."""
+def configure(
+    config: Config | Path | str | None,
+    overrides: list[str],
+    below: Mapping[str, Any] | None = None,
+    **sections: Mapping[str, Any],
+) -> Config:
+    """A configuration or a file with `section.key=value` overrides and whole sections on top, its run.dir resolved.
+
+    What is not given comes from `below`, such as the settings of a run that goes on, and else from the defaults.
+    """
     tables: Any = {}
     if isinstance(config, Config):
         tables = settings.parse_toml(settings.dump(config), "configuration")
     elif config is not None:
         tables = settings.read_toml(Path(config))
-    found = settings.parse(settings.merged(tables, sections), overrides)
+    found = settings.parse(settings.merged(tables, sections), overrides, below=below)
     named = found.data.partition if config is None or isinstance(config, Config) else config
     directory = found.run.dir or str(Path("runs") / Path(named).stem)
     return replace(found, run=replace(found.run, dir=directory))
@@ -70,6 +80,9 @@ def train(config: Config | Path | str | None = None, *, resume: bool = False, **
     place, found = Place.read(os.environ), configure(config, [], **sections)
     device = choose_device(found.run.device, place)
     with join(place, device, found.run.timeout_seconds) as world:
+        if resume:
+            below = begun_settings(world, Path(found.run.dir))
+            found = together(world, lambda: configure(config, [], below, **sections))
         _, stopped = train_job(found, place, world, device, resume)
     if stopped is not None:
         raise KeyboardInterrupt if stopped == SIGINT else Stopped(stopped)

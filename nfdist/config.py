@@ -86,6 +86,9 @@ class ModelConfig:
     channels: int = setting(32, "the width of the hidden state and of each head", Bounds(1, 1 << 16))
     heads: int = setting(4, "heads of the attention, each with queries, keys and values of its own", Bounds(1, 1 << 12))
     random_features: int = setting(30, "directions of the kernel; more are closer to softmax", Bounds(1, 1 << 16))
+    standardize: bool = setting(
+        True, "whether features are centered and scaled by what the training nodes have", before=False
+    )
     dropout: float = setting(0.0, "of hidden states, rounded to a multiple of 2^-16", PROBABILITY)
     residual: bool = setting(True, "whether a layer adds its input to its output")
     norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")

@@ -48,11 +48,19 @@ def read_toml(path: Path) -> dict[str, Any]:
     return parse_toml(text, str(path))
 
 
-def parse(tables: str | Mapping[str, Any], overrides: Sequence[str] = (), source: str = "configuration") -> Config:
-    """The configuration of TOML text or of a mapping of sections; `source` names the text in messages."""
+def parse(
+    tables: str | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    source: str = "configuration",
+    below: Mapping[str, Any] | None = None,
+) -> Config:
+    """The configuration of TOML text or of a mapping of sections; `source` names the text in messages.
+
+    What neither gives is taken from `below`, a mapping of sections too, and from the defaults last of all.
+    """
     if isinstance(tables, str):
         tables = parse_toml(tables, source)
-    given = [renamed(one) for one in (tables, *map(_parse_override, overrides))]
+    given = [renamed(one) for one in (below or {}, tables, *map(_parse_override, overrides))]
     built: Config = _build("", Config, [tables for tables, _ in given])
     moved = [name for _, names in given for name in names]
     if moved:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,12 +11,12 @@ import torch
 from nfdist import log
 from nfdist.api import configure
 from nfdist.attempts import Attempts
-from nfdist.collectives import fail_together
+from nfdist.collectives import fail_together, together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
 from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.signals import exit_code
-from nfdist.training.job import train
+from nfdist.training.job import begun_settings, train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,9 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
         mistake = error
     with join(place, device, config.run.timeout_seconds) as world:
         fail_together(world, mistake)
+        if options.resume:
+            below = begun_settings(world, Path(config.run.dir))
+            config = together(world, lambda: configure(options.config, options.overrides, below))
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
             log.warn(warning)

@@ -1,6 +1,7 @@
 """Linear maps of a model's rows: features that may be sparse, and weights that are drawn by name."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -18,13 +19,38 @@ class UndrawnLinear(nn.Linear):
         """Leave the weights as they are."""
 
 
-def embed(linear: nn.Linear, features: Tensor) -> Tensor:
-    """A linear map of features [n, f], in the weights' own type even under autocast; rows may be sparse."""
-    if features.layout != torch.sparse_csr:
-        embedded: Tensor = linear(features)
-        return embedded.to(linear.weight.dtype)
-    embedded = sparse_product(features, linear.weight.t())
-    return embedded if linear.bias is None else linear.bias + embedded
+class InputLinear(UndrawnLinear):
+    """The first linear map of a model, W ((x - μ) / σ) + b of features [n, f], which may be sparse rows.
+
+    μ and 1 / σ are `center` and `scale` [f], by default 0 and 1: constants of the training nodes, stored with the
+    weights. A scale of 0 leaves a feature out. Without `standardize` there are none.
+    """
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, num_features: int, width: int, *, bias: bool = True, standardize: bool = False) -> None:
+        super().__init__(num_features, width, bias=bias)
+        self.standardize = standardize
+        if standardize:
+            self.register_buffer("center", torch.zeros(num_features))
+            self.register_buffer("scale", torch.ones(num_features))
+
+    def set_statistics(self, mean: Tensor, deviation: Tensor) -> None:
+        """Take over the statistics [f] of the training nodes; what does not vary among them counts for nothing."""
+        self.center.copy_(mean)
+        self.scale.copy_(torch.where(deviation > 0, 1 / deviation, 0.0))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """In the weights' own type, even under autocast."""
+        weight = self.weight * self.scale if self.standardize else self.weight
+        if features.layout != torch.sparse_csr:
+            rows = features - self.center if self.standardize else features
+            return F.linear(rows, weight, self.bias).to(self.weight.dtype)
+        embedded = sparse_product(features, weight.t())
+        if self.standardize:  # the same for every row: these stay sparse
+            embedded = embedded - weight @ self.center
+        return embedded if self.bias is None else self.bias + embedded
 
 
 def sparse_product(rows: Tensor, table: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from nfdist.graph.relation import Relation
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
 from nfdist.model.initialize import initialize
 from nfdist.model.layer import AttentionLayer, BoundLayer
-from nfdist.model.linear import UndrawnLinear, embed
+from nfdist.model.linear import InputLinear, UndrawnLinear
 from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
 from nfdist.world import World
 
@@ -64,7 +64,7 @@ class NodeFormer(nn.Module):
         self.relation = relation or RelationConfig()
         channels, layers = self.model.channels, self.model.layers
         joined = channels * (layers + 1) if self.model.jumping_knowledge else channels
-        self.input = UndrawnLinear(num_features, channels)
+        self.input = InputLinear(num_features, channels, standardize=self.model.standardize)
         self.layers = nn.ModuleList(
             AttentionLayer(channels, self.model.heads, self.relation.order, self.relation.gate, self.model.residual)
             for _ in range(layers)
@@ -105,7 +105,7 @@ class NodeFormer(nn.Module):
         and relations may start from the rows of a halo. Then every rank must call this.
         """
         self._check(features, relations, draw, auxiliary_scale, halo)
-        embedded = self.embed(features)
+        embedded: Tensor = self.input(features)
         with full_precision(embedded.device):  # exponents and sums need their digits
             return self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
 
@@ -147,7 +147,7 @@ class NodeFormer(nn.Module):
 
     def first_state(self, features: Tensor) -> Tensor:
         """State 0 of rows of features in an evaluation."""
-        return add_norm([self.embed(features)], self.epilogue(0))
+        return add_norm([self.input(features)], self.epilogue(0))
 
     @property
     def num_features(self) -> int:
@@ -169,10 +169,6 @@ class NodeFormer(nn.Module):
         The count is that of edges (as published) or of nodes (as in the paper), over all ranks together.
         """
         return -weight / (self.model.layers * self.model.heads * max(count, 1))
-
-    def embed(self, features: Tensor) -> Tensor:
-        """The input linear; rows may be sparse."""
-        return embed(self.input, features)
 
     def logits(self, hidden: Tensor, index: int, so_far: Tensor | None = None) -> Tensor | None:
         """The output linear, a state at a time: with jumping knowledge it covers all states, without only the last."""

@@ -14,6 +14,7 @@ from nfdist.config import Config, ModelConfig
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation
+from nfdist.model.linear import InputLinear
 from nfdist.world import World
 
 
@@ -44,7 +45,7 @@ class Model(Protocol):
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, and `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and leaves
-    what new nodes are predicted from.
+    what new nodes are predicted from. `input` is the map that features go through first.
     """
 
     orders: range
@@ -53,6 +54,7 @@ class Model(Protocol):
     has_auxiliary_loss: bool
     sweeps: bool
     training: bool
+    input: InputLinear
 
     @classmethod
     def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "Model":

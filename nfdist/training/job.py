@@ -12,7 +12,7 @@ import torch
 from prometheus_client import CollectorRegistry
 
 import nfdist
-from nfdist import log
+from nfdist import log, settings
 from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
 from nfdist.config import Config
 from nfdist.devices import allocated_bytes
@@ -108,6 +108,15 @@ def _train_seeds(
     if run is not None:
         run.write_result(result)
     return result, None
+
+
+def begun_settings(world: World, path: Path) -> dict[str, Any]:
+    """The settings of the run to continue, by sections, as rank 0 has them; none where no run was begun.
+
+    Whatever defaults have become since, a run goes on as it began. Every rank must call this.
+    """
+    begun = together(world, lambda: world.rank == 0 and Run.holds_run(path) and settings.dump(Run.open(path).config))
+    return settings.parse_toml(broadcast_text(world, begun or "", 0), str(path))
 
 
 def flat(config: Config) -> dict[str, str]:

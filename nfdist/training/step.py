@@ -47,7 +47,11 @@ def replicate(model: Model, world: World) -> nn.Module:
     # Unless it looks for unused parameters DDP reorders its buckets after the first step, and with them its sums:
     # then the steps after a resume would differ in their last bits.
     replica = DistributedDataParallel(
-        model, process_group=world.group, find_unused_parameters=True, gradient_as_bucket_view=True
+        model,
+        process_group=world.group,
+        find_unused_parameters=True,
+        gradient_as_bucket_view=True,
+        broadcast_buffers=False,  # they are constants
     )
     replica.register_comm_hook(world, _add_up)
     return replica

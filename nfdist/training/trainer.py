@@ -27,12 +27,14 @@ from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.ranking import better
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
+from nfdist.store.source_graph import TRAIN
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.restoring import Restored
 from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
+from nfdist.training.statistics import feature_statistics
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
 from nfdist.world import World
 
@@ -93,6 +95,7 @@ class Trainer:
         config, store = job.config, job.graph.store
         model = build_model(config, store.num_features, job.task.num_classes, seed)
         self.model = model.to(job.device, job.dtype)
+        self.split = split_of(store, config.data, seed)
         self.optimizer = make_optimizer(self.model, config.train)
         self.state = State()
         if restored is not None:
@@ -101,9 +104,11 @@ class Trainer:
             self.state = State.restored(restored.state)
         elif job.initial_weights is not None:
             load_weights(self.model, job.initial_weights, config.train.init_from)
+        elif config.model.standardize:
+            trained = (self.split == TRAIN).nonzero()[:, 0]
+            self.model.input.set_statistics(*feature_statistics(store, trained, job.world))
         replica = replicate(self.model, job.world)
         self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
-        self.split = split_of(store, config.data, seed)
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
         self._run: Run | None = None
         self._busy_seconds = 0.0

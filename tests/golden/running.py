@@ -1,5 +1,6 @@
 """From cases to facts."""
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,12 +11,21 @@ import torch
 import torch.distributed as distributed
 
 from nfdist import settings
+from nfdist.config import Config
+from nfdist.fields import each_setting
 from nfdist.world import World
 from tests.golden.adapter import Rows, new_node_logits, train_runs
 from tests.golden.cases import Case
 from tests.golden.facts import Facts, evaluation_facts, flat, training_facts, write_new_nodes
 from tests.golden.graphs import build_graph
 from tests.worlds import run_world
+
+# What settings that were added since had been before: the numbers are of that time.
+EARLIER = [
+    f"{name}={json.dumps(field.metadata['before'])}"
+    for name, field in each_setting(Config)
+    if field.metadata["before"] is not None
+]
 
 
 def run_cases(cases: Sequence[Case], folder: Path, precision: str) -> dict[str, Facts]:
@@ -51,7 +61,7 @@ def _run_of(case: Case, folder: Path) -> Path:
 def _config_text(case: Case, folder: Path, precision: str) -> str:
     graph, run = build_graph(folder, case.graph), _run_of(case, folder)
     places = (f'data.partition="{graph}"', f'run.dir="{run}"', f"train.precision={precision}")
-    return settings.dump(settings.parse({}, [*case.overrides, *places]))
+    return settings.dump(settings.parse({}, [*EARLIER, *case.overrides, *places]))
 
 
 def _train_by_ranks(wanted: Mapping[int, Sequence[str]]) -> dict[int, list[Rows]]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nfdist.model import linear
-from nfdist.model.linear import sparse_product
+from nfdist.model.linear import InputLinear, sparse_product
 
 
 def test_products_with_the_same_sparse_rows_transpose_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +36,36 @@ def test_sparse_rows_are_forgotten_with_their_tensor() -> None:
     del rows
     gc.collect()
     assert len(linear._ENTRIES) < before
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_an_input_is_standardized_before_its_linear_map(sparse: bool, bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(30, 6, generator=generator, dtype=torch.float64).relu() * 5 + 3 * torch.eye(6).repeat(5, 1)
+    features[:, 4] = 7  # does not vary
+    mean, deviation = features[:20].mean(0), features[:20].std(0, correction=0)
+    layer = InputLinear(6, 3, bias=bias, standardize=True).double()
+    for parameter in layer.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    layer.set_statistics(mean, deviation)
+    standardized = torch.where(deviation > 0, (features - mean) / deviation, 0.0)
+    assert torch.equal(standardized[:, 4], torch.zeros(30, dtype=torch.float64))
+    weights = [parameter.detach().clone().requires_grad_() for parameter in layer.parameters()]
+    wanted = standardized @ weights[0].t() + (weights[1] if bias else 0)
+    found = layer(features.to_sparse_csr() if sparse else features)
+    torch.testing.assert_close(found, wanted)
+    pull = torch.randn(30, 3, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, list(layer.parameters()), pull), torch.autograd.grad(wanted, weights, pull)
+    )
+
+
+def test_without_statistics_an_input_is_taken_to_the_bit_as_it_is() -> None:
+    features = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+    plain, standardizing = InputLinear(5, 4), InputLinear(5, 4, standardize=True)
+    for layer in (plain, standardizing):
+        for parameter in layer.parameters():
+            parameter.data.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(plain(features), standardizing(features))
+    assert sorted(plain.state_dict()) == ["bias", "weight"]

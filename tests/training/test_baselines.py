@@ -112,6 +112,8 @@ def averaged(graph: Path) -> torch.Tensor:
     store = Store.open(graph)
     task, hops = Task(store.task, store.num_classes), Hops.open(store, 1)
     model = build_model(config, store.num_features, task.num_classes).double()
+    rows = store.take((store.split(torch.arange(store.num_nodes)) == TRAIN).nonzero()[:, 0]).double()
+    model.input.set_statistics(rows.mean(0), rows.std(0, correction=0))
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
     pools, position = Pools([torch.arange(store.num_nodes)], None, 2, 41, seed=0), Position()
     while position.epoch < config.train.epochs:

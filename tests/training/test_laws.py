@@ -98,6 +98,8 @@ def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
     model = NodeFormer(
         store.num_features, task.num_classes, config.model, config.attention, config.relation, seed=0
     ).double()
+    trained = store.take((store.split(torch.arange(store.num_nodes)) == TRAIN).nonzero()[:, 0]).double()
+    model.input.set_statistics(trained.mean(0), trained.std(0, correction=0))
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
     hops = Hops.open(store, config.relation.order)
     pools, position = Pools([torch.arange(store.num_nodes)], None, size, 41, seed=0), Position()

@@ -15,7 +15,7 @@ from nfdist.devices import full_precision
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation
 from nfdist.model.initialize import initialize
-from nfdist.model.linear import embed
+from nfdist.model.linear import InputLinear
 from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
 from nfdist.world import World
 
@@ -33,7 +33,7 @@ class Baseline(nn.Module, ABC):
     crosses_ranks = False
     has_auxiliary_loss = False
     sweeps = False
-    input: nn.Linear
+    input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor
 
@@ -88,7 +88,7 @@ class Baseline(nn.Module, ABC):
         """Logits of n nodes that get messages along the edges of Â_1; each rank has a graph of its own."""
         assert halo is None or not self.needs_graph
         self.check(features, relations, draw)
-        embedded = embed(self.input, features)
+        embedded: Tensor = self.input(features)
         with full_precision(embedded.device):
             return self.answer(features, embedded, relations, draw, auxiliary_scale / (world or World()).size)
 
@@ -101,6 +101,10 @@ class Baseline(nn.Module, ABC):
     def auxiliary_scale(self, weight: float, count: int) -> float:
         """Most baselines have no loss of their own, and those of others are means already."""
         return weight if self.has_auxiliary_loss else 0.0
+
+    def make_input(self, num_features: int, width: int, *, bias: bool = True) -> InputLinear:
+        """The linear map that features go through first."""
+        return InputLinear(num_features, width, bias=bias, standardize=self.model.standardize)
 
     def make_norms(self, widths: Sequence[int]) -> nn.ModuleList:
         """A norm for every hidden state that `activate` makes, or none for any."""

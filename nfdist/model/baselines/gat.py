@@ -23,7 +23,7 @@ class GAT(Baseline):
         hidden = self.model.layers - 1
         shapes = [(self.model.channels, self.model.heads)] * hidden + [(num_outputs, 1)]
         widths = [width * heads for width, heads in shapes]
-        self.input = UndrawnLinear(num_features, widths[0], bias=False)
+        self.input = self.make_input(num_features, widths[0], bias=False)
         self.linears = nn.ModuleList(UndrawnLinear(*ends, bias=False) for ends in pairwise(widths))
         self.attentions = nn.ModuleList(dgl_attention(*shape) for shape in shapes)
         self.norms = self.make_norms(widths[:-1])

@@ -24,7 +24,7 @@ class GCN(Baseline):
 
     def stack(self, num_features: int, widths: Sequence[int]) -> None:
         """Make a convolution of each width; its linear map comes before it, the first one's is the input."""
-        self.input = UndrawnLinear(num_features, widths[0], bias=False)
+        self.input = self.make_input(num_features, widths[0], bias=False)
         self.linears = nn.ModuleList(UndrawnLinear(*ends, bias=False) for ends in pairwise(widths))
         self.convolutions = nn.ModuleList(Convolution(width) for width in widths)
 
@@ -87,7 +87,7 @@ class SGC(Baseline):
     """Â to the power of `layers`, and one linear map: no hidden state, so no norm, activation or dropout."""
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
-        self.input = UndrawnLinear(num_features, num_outputs, bias=False)
+        self.input = self.make_input(num_features, num_outputs, bias=False)
         last = self.model.layers - 1
         self.convolutions = nn.ModuleList(Convolution(num_outputs, bias=hop == last) for hop in range(last + 1))
 

@@ -39,7 +39,7 @@ class IDGL(Baseline):
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         model = self.model
-        self.input = UndrawnLinear(num_features, model.channels)
+        self.input = self.make_input(num_features, model.channels)
         self.output = UndrawnLinear(model.channels, num_outputs)
         # Linear layers without a bias, for the start of their weights alone: these are the scales of the channels.
         self.feature_scales = UndrawnLinear(num_features, model.heads, bias=False)

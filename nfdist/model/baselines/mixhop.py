@@ -18,7 +18,7 @@ class MixHop(Baseline):
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         layers, width = self.model.layers, POWERS * self.model.channels
-        self.input = UndrawnLinear(num_features, width, bias=False)
+        self.input = self.make_input(num_features, width, bias=False)
         self.linears = nn.ModuleList(UndrawnLinear(width, width, bias=False) for _ in range(layers - 1))
         self.biases = nn.ParameterList(torch.zeros(width) for _ in range(layers))
         self.norms = self.make_norms([width] * layers)

@@ -20,7 +20,7 @@ class MLP(Baseline):
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         widths = [self.model.channels] * (self.model.layers - 1) + [num_outputs]
-        self.input = UndrawnLinear(num_features, widths[0])
+        self.input = self.make_input(num_features, widths[0])
         self.linears = nn.ModuleList(UndrawnLinear(*ends) for ends in pairwise(widths))
         self.norms = self.make_norms(widths[:-1])
 

@@ -229,7 +229,14 @@ def test_it_is_trained_and_evaluated_as_any_model(
     anchors: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph, run = build_partition(tmp_path / "graph", 1), tmp_path / "run"
-    own = ("model.name=idgl", "relation.order=1", "relation.scope=rank", "attention.scope=rank", "train.edge_loss=0.3")
+    own = (
+        "model.name=idgl",
+        "model.standardize=false",
+        "relation.order=1",
+        "relation.scope=rank",
+        "attention.scope=rank",
+        "train.edge_loss=0.3",
+    )
     whole = ("train.batch_nodes=0", "train.evaluate_every=1", f"model.idgl.anchors={anchors}")
     config = config_of(graph, run, *own, *whole)
     result = run_training(World(), settings.dump(config))
