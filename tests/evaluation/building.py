@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.graph.relation import build_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
+from tests.model.building import jittered
 from tests.store.building import RECIPE, build_graph
 
 OUTPUTS = 4
@@ -52,13 +52,9 @@ class Options:
     relation: RelationConfig
 
     def build(self, num_features: int, dtype: torch.dtype = torch.float64) -> NodeFormer:
-        """A model in which every parameter matters: gates start equal and biases of norms at 0."""
-        net = NodeFormer(num_features, OUTPUTS, self.model, self.attention, self.relation, seed=3).double()
-        with torch.no_grad():
-            for index, parameter in enumerate(net.parameters()):
-                generator = seeds.generator(index, "jitter")
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        return net.to(dtype).eval()
+        """A model in which every parameter matters."""
+        net = NodeFormer(num_features, OUTPUTS, self.model, self.attention, self.relation, seed=3)
+        return jittered(net).to(dtype).eval()
 
 
 def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:

@@ -23,7 +23,7 @@ from nfdist.store.writing import write_partition
 from nfdist.world import World
 from tests.comparing import difference
 from tests.evaluation.building import KINDS, OUTPUTS, Options, forward, write_graph
-from tests.model.test_nodeformer import ATTENTION, OPTIONS
+from tests.model.building import ATTENTION, OPTIONS
 from tests.store.building import RECIPE, build_graph
 from tests.worlds import run_world
 

@@ -21,8 +21,8 @@ from nfdist.store.store import Store
 from tests.comparing import difference
 from tests.evaluation.building import Options, write_graph
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
+from tests.model.building import OPTIONS
 from tests.model.reference import adjacency_matrix, finish, weighted
-from tests.model.test_nodeformer import OPTIONS
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}

@@ -12,7 +12,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.evaluation.building import Options
-from tests.model.test_nodeformer import OPTIONS
+from tests.model.building import OPTIONS
 from tests.store.building import build_graph
 
 SEED = 4

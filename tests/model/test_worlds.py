@@ -21,6 +21,7 @@ from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.world import World
+from tests.model.building import jittered
 from tests.model.reference import finish, weighted
 from tests.worlds import run_world
 
@@ -62,12 +63,8 @@ def build(attention: str, relation: str, order: int, epsilon: float) -> NodeForm
         replace(ATTENTION, scope=attention, epsilon=epsilon),
         RelationConfig(order=order, scope=relation),
         seed=1,
-    ).double()
-    with torch.no_grad():
-        for index, parameter in enumerate(net.parameters()):
-            jitter = torch.randn(parameter.shape, generator=seeds.generator(index, "jitter"), dtype=torch.float64)
-            parameter += 0.1 * jitter
-    return net
+    )
+    return jittered(net)
 
 
 def nodes() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from pictures import EvaluatedRun, strongest_links, weights_among
 
-from tests.paper.test_table import made_result
+from tests.paper.building import made_result
 
 
 def run_main(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,7 @@ import table
 from experiments import Experiment, Figure
 from results import Result, SeedScore, read_result, seed_scores, total_seconds
 
-
-def made_result(row_id: str, tests: list[float], failed: str = "", digest: str = "d", first_seed: int = 0) -> Result:
-    scores = tuple(SeedScore(seed, 7, 0.5, test) for seed, test in enumerate(tests, first_seed))
-    return Result(row_id, digest, "accuracy", 1000, "abc1234", "nfdist train x.toml", scores, 12.3, 2**28, failed)
+from tests.paper.building import made_result
 
 
 def made_row(row_id: str, group: str = "nodeformer", dataset: str = "cora", method: str = "NodeFormer") -> Experiment:

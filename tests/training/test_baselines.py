@@ -20,9 +20,16 @@ from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Pools, Position
 from nfdist.world import World
 from tests.comparing import difference
-from tests.training.building import build_partition, config_of, flat_weights, run_training, step_losses
-from tests.training.test_job import refused
-from tests.training.test_laws import resumed, several
+from tests.training.building import (
+    build_partition,
+    config_of,
+    flat_weights,
+    refused,
+    resumed,
+    run_training,
+    several,
+    step_losses,
+)
 from tests.worlds import run_world
 
 NEEDED = ["relation.order=1", "relation.scope=rank", "train.edge_loss=0"]

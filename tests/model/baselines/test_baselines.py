@@ -19,6 +19,7 @@ from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
 from tests.comparing import assert_same, difference, gradients
 from tests.model.baselines.reference import dense_logits
+from tests.model.building import jittered
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
 NAMES = sorted(MODELS.keys() - {"nodeformer", "idgl"})  # it learns its graph: test_idgl.py
@@ -44,22 +45,13 @@ def build(name: str, options: str = "defaults", seed: int = 3) -> Baseline:
     return net.double()
 
 
-def jittered(net: Baseline) -> Baseline:
-    """Biases start at 0 and norms alike: make every parameter matter."""
-    with torch.no_grad():
-        for index, parameter in enumerate(net.parameters()):
-            generator = seeds.generator(index, "jitter")
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return net
-
-
 def inputs() -> tuple[torch.Tensor, Draw]:
     features = torch.randn(NODES, FEATURES, generator=seeds.generator(1, "features"), dtype=torch.float64)
     features[features.abs() < 0.5] = 0
     return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
 
 
-def relations_of(graph: Adjacency) -> list:
+def relations_of(graph: Adjacency) -> list[Relation]:
     return build_relations(graph, 1, dtype=torch.float64)
 
 

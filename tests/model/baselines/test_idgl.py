@@ -26,8 +26,9 @@ from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import assert_same, difference
+from tests.model.building import jittered
+from tests.model.largest_tensor import LargestTensor
 from tests.model.reference import adjacency_matrix, weighted
-from tests.model.test_bounds import LargestTensor
 from tests.training.building import build_partition, config_of, run_training
 
 NODES, FEATURES, OUTPUTS = 29, 11, 4
@@ -48,12 +49,7 @@ OPTIONS = {
 
 
 def build(model: ModelConfig) -> IDGL:
-    net = IDGL(FEATURES, OUTPUTS, model, seed=3).double()
-    with torch.no_grad():  # norms start as the identity: make every parameter matter
-        for index, parameter in enumerate(net.parameters()):
-            noise = torch.randn(parameter.shape, generator=seeds.generator(index, "jitter"), dtype=torch.float64)
-            parameter += 0.1 * noise
-    return net
+    return jittered(IDGL(FEATURES, OUTPUTS, model, seed=3))
 
 
 def inputs() -> tuple[Tensor, Draw]:
