@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.graph.relation import build_relations
 from nfdist.model.nodeformer import NodeFormer
-from nfdist.model.protocol import Draw
+from nfdist.model.protocol import Draw, Output
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from tests.model.building import jittered
@@ -20,7 +22,9 @@ OUTPUTS = 4
 KINDS = ("directed", "undirected", "sparse", "no edges")
 
 
-def write_graph(directory: Path, kind: str, num_parts: int, assignment: object = None) -> Path:
+def write_graph(
+    directory: Path, kind: str, num_parts: int, assignment: npt.NDArray[np.integer[Any]] | None = None
+) -> Path:
     """60 nodes, of which the last five are isolated and five before them hear only the first.
 
     A directed graph lists some edges twice and has some self-loops.
@@ -63,4 +67,5 @@ def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
     order, normalize = net.relation.order, net.relation.normalize
     relations = build_relations(store.induced(everyone), order, normalize, torch.float64)
     with torch.no_grad():
-        return net(store.take(everyone).double(), relations, Draw(seed, 0, everyone)).logits
+        output: Output = net(store.take(everyone).double(), relations, Draw(seed, 0, everyone))
+    return output.logits

@@ -55,13 +55,14 @@ def write_all(world: World, folder: Path) -> None:
     for kind, parts in product(WRITTEN_KINDS, PARTS):
         store, out = Store.open(folder / f"{kind} {parts}"), folder / f"{kind} {parts} by {world.size}"
         trained = trained_model(TWO_HOPS, store)
-        model = trained.model
+        model = trained.nodeformer("this test")
         full = FullGraph(store, Hops.open(store, 2), model.relation, world, dtype=torch.float64)
         edges = EdgeWeights(store, world, full.nodes, model.model.layers)
         links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5)
         with writing_states(out, world, full.nodes, store.num_nodes) as states:
             evaluation = full.evaluate(model, trained.seed, listeners=[states, edges, links])
             states.write_summaries(evaluation.summaries, trained)
+        assert evaluation.hidden is not None
         split = store.split(torch.arange(store.num_nodes))
         task = Task("single", 4)
         write_predictions(

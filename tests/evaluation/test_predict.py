@@ -91,7 +91,8 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
     draw = Draw(SEED, 0, torch.arange(store.num_nodes))
     hidden, new = (finish(model, model.input(rows), 0, draw, True) for rows in (old, features.double()))
     states = [new]
-    for index, layer in enumerate(model.layers, start=1):
+    for index in range(1, model.model.layers + 1):
+        layer = model.layer(index)
         kernel, _ = model._randomness(draw, index, old)
         heads = (model.model.heads, model.model.channels)
         keys, values, new_values = (
@@ -116,7 +117,8 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
             for rows, before in ((heard, hidden), (new_heard, new))
         )
         states.append(new)
-    return model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new).detach()
+    logits: Tensor = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new)
+    return logits.detach()
 
 
 def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: RelationConfig) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ def evaluate_with_states(
 ) -> tuple[Evaluation, FullGraph]:
     """An evaluation that leaves its states in a folder."""
     world = world or World()
-    model = trained.model
+    model = trained.nodeformer("this test")
     hops = Hops.open(store, model.relation.order)
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:

@@ -1,18 +1,23 @@
 import gc
+from typing import Any
 
 import pytest
 import torch
 
 from nfdist.model import linear
 from nfdist.model.linear import sparse_product
+from nfdist.sparse.adjacency import Adjacency
 
 
 def test_products_with_the_same_sparse_rows_transpose_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transposed: list[object] = []
-    make = linear.Adjacency._scipy
-    monkeypatch.setattr(
-        linear.Adjacency, "_scipy", lambda entries, *values: transposed.append(1) or make(entries, *values)
-    )
+    make = Adjacency._scipy
+
+    def counted(entries: Adjacency, *values: Any) -> Any:
+        transposed.append(1)
+        return make(entries, *values)
+
+    monkeypatch.setattr(Adjacency, "_scipy", counted)
     generator = torch.Generator().manual_seed(0)
     dense = torch.randn(20, 7, generator=generator).relu()
     rows = dense.to_sparse_csr()

@@ -138,7 +138,7 @@ def test_induced_equals_dense_indexing(
     for size in (0, 1, 2, 20, 60, 33, 20):  # one store throughout: a batch leaves nothing behind for the next
         nodes = torch.randperm(60, generator=generator)[:size]
         adjacency = store.induced(nodes)
-        np.testing.assert_array_equal(dense_adjacency(adjacency), truth[np.ix_(nodes, nodes)])
+        np.testing.assert_array_equal(dense_adjacency(adjacency), truth[np.ix_(nodes.numpy(), nodes.numpy())])
         for row in range(size):
             assert (adjacency.sources[adjacency.indptr[row] : adjacency.indptr[row + 1]].diff() > 0).all()
         assert adjacency.indptr.dtype == adjacency.sources.dtype == torch.int32
@@ -161,10 +161,10 @@ def test_a_rectangle_is_a_slice_of_the_whole_graph(tmp_path: Path, num_parts: in
         targets = torch.randperm(60, generator=generator)[:num_targets]
         batch = torch.randperm(60, generator=generator)[:num_sources]
         adjacency = store.induced(targets, batch, loops=loops)
-        np.testing.assert_array_equal(dense_adjacency(adjacency), truth[np.ix_(targets, batch)])
+        np.testing.assert_array_equal(dense_adjacency(adjacency), truth[np.ix_(targets.numpy(), batch.numpy())])
         assert (adjacency.num_nodes, adjacency.columns) == (num_targets, num_sources)
         square = store.induced(batch, loops=loops)
-        np.testing.assert_array_equal(dense_adjacency(square), truth[np.ix_(batch, batch)])
+        np.testing.assert_array_equal(dense_adjacency(square), truth[np.ix_(batch.numpy(), batch.numpy())])
         assert square.columns is None
 
 

@@ -35,7 +35,7 @@ def test_parts_own_ranges_and_keep_the_order_of_the_rows(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("assignment_type", [np.int8, np.uint64, np.int64])
-def test_an_empty_part_is_a_part(tmp_path: Path, assignment_type: type) -> None:
+def test_an_empty_part_is_a_part(tmp_path: Path, assignment_type: type[np.integer[Any]]) -> None:
     graph = build_graph()
     assignment = np.where(np.arange(60) % 2, 0, 3).astype(assignment_type)
     manifest = write(tmp_path / "p", graph, 5, assignment)

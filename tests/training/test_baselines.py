@@ -78,7 +78,7 @@ def test_a_resumed_run_is_bit_equal(name: str, words: list[str], graph: Path, tm
     """Ten steps at once, and seven, an end within an epoch, and the rest; dropout is on."""
     runs = [tmp_path / "whole", tmp_path / "cut"]
     texts = [settings.dump(config_of(graph, run, *keeping(name, 1, *words))) for run in runs]
-    resumed(World(), *texts, str(runs[0]), 7)
+    resumed(World(), texts[0], texts[1], str(runs[0]), 7)
     assert_bit_equal(*runs)
 
 
@@ -118,7 +118,7 @@ def averaged(graph: Path) -> torch.Tensor:
     config = config_of(graph, graph, *TOGETHER["averaged"])
     store = Store.open(graph)
     task, hops = Task(store.task, store.num_classes), Hops.open(store, 1)
-    model = build_model(config, store.num_features, task.num_classes).double()
+    model = build_model(config, store.num_features, task.num_classes).to(torch.float64)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
     pools, position = Pools([torch.arange(store.num_nodes)], None, 2, 41, seed=0), Position()
     while position.epoch < config.train.epochs:

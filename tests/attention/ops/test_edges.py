@@ -90,7 +90,7 @@ def test_faint_edges_add_up_in_one_order_with_several_threads(monkeypatch: pytes
     torch.set_num_threads(4)
     try:
         for _ in range(8):
-            ends = [queries.clone().requires_grad_(), keys.clone().requires_grad_()]
+            ends = queries.clone().requires_grad_(), keys.clone().requires_grad_()
             total = ops.edge_log_likelihood(*ends, normalizers, graph, weights)
             found.append(torch.cat(torch.autograd.grad(total, ends)))
     finally:
