@@ -118,11 +118,10 @@ def test_graphs_are_drawn_with_their_probabilities() -> None:
     assert torch.equal(draw_graph(certain, 0, seed=1), certain)
 
 
-def test_a_graph_is_the_same_however_many_rows_are_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_the_same_however_many_rows_are_drawn_at_once() -> None:
     probabilities = torch.full((60, 60), 0.3).fill_diagonal_(0)
     whole = draw_graph(probabilities, 2, seed=1)
-    monkeypatch.setattr(bilevel, "ROWS_AT_ONCE", 7)
-    assert torch.equal(draw_graph(probabilities, 2, seed=1), whole)
+    assert torch.equal(draw_graph(probabilities, 2, seed=1, rows_at_once=7), whole)
 
 
 def two_communities() -> tuple[Tensor, Tensor, Tensor, Adjacency]:

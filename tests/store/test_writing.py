@@ -48,12 +48,9 @@ def test_an_empty_part_is_a_part(tmp_path: Path, assignment_type: type[np.intege
 
 
 @pytest.mark.parametrize("edges_at_once", [1, 13])
-def test_the_size_of_pieces_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edges_at_once: int
-) -> None:
+def test_the_size_of_pieces_changes_nothing(tmp_path: Path, edges_at_once: int) -> None:
     write(tmp_path / "whole", build_graph())
-    monkeypatch.setattr("nfdist.store.writing.EDGES_AT_ONCE", edges_at_once)
-    write(tmp_path / "pieces", build_graph())
+    write(tmp_path / "pieces", build_graph(), edges_at_once=edges_at_once)
     assert written_bytes(tmp_path / "whole") == written_bytes(tmp_path / "pieces")
 
 
