@@ -72,7 +72,8 @@ class Setting:
         features, labels = self.batch
         scale = self.model.auxiliary_scale(EDGE_LOSS, self.relation.adjacency.num_edges)
         output = self.model(features, [self.relation], Draw(0, step, self.node_ids), auxiliary_scale=scale)
-        return F.cross_entropy(output.logits, labels) + output.auxiliary_loss
+        loss: torch.Tensor = F.cross_entropy(output.logits, labels) + output.auxiliary_loss
+        return loss
 
     def step(self) -> None:
         self.loss(step=0).backward()
@@ -180,13 +181,13 @@ def main() -> None:
             times[name].append(seconds(function))
         print(f"  pair {pair + 1}: " + ", ".join(f"{name} {values[-1]:.2f} s" for name, values in times.items()))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    memory = {side: peak_growth(options.nodes, side) for side in ("nfdist", "transcription")}
+    lean, wide = (peak_growth(options.nodes, side) for side in ("nfdist", "transcription"))
     ours = medians["nfdist"]
     print(f"\n{'':24}{'nfdist':>10}{'other':>10}{'ratio':>10}   wanted")
     rows = (
         ("time / transcription", "s", ours, medians["transcription"], medians["transcription"] / ours, ">= 2.5"),
         ("time / own products", "s", ours, medians["products"], ours / medians["products"], "<= 1.6"),
-        ("memory / transcription", "GB", *memory.values(), memory["nfdist"] / memory["transcription"], "<= 0.25"),
+        ("memory / transcription", "GB", lean, wide, lean / wide, "<= 0.25"),
         (
             "twice the nodes",
             "s",

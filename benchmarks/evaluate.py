@@ -225,7 +225,7 @@ def by_order(store: Store, pairs: int) -> dict[str, float]:
     for _ in range(pairs + 1):
         for name, side in sides.items():
             with Workers() as workers:
-                times[name].append(seconds(lambda side=side, workers=workers: sum_all(side, workers)))
+                times[name].append(seconds(partial(sum_all, side, workers)))
     return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 

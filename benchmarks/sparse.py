@@ -9,6 +9,8 @@ is faster but has no weights. Times are medians of interleaved runs, in millisec
 import statistics
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -29,10 +31,10 @@ def main() -> None:
         graph = Adjacency.from_edges(ends[0], ends[1], num_nodes)
         rows, weights = torch.randn(num_nodes, CHANNELS), torch.rand(graph.num_edges)
         theirs = dgl().graph(("csc", (graph.indptr, graph.sources, graph.sources.new_empty(0))), num_nodes=num_nodes)
-        sides = {
-            "nfdist": lambda graph=graph, rows=rows, weights=weights: spmm(graph, rows, weights),
-            "u_mul_e": lambda theirs=theirs, rows=rows, weights=weights: dgl().ops.u_mul_e_sum(theirs, rows, weights),
-            "copy_u": lambda theirs=theirs, rows=rows: dgl().ops.copy_u_sum(theirs, rows),
+        sides: dict[str, Callable[[], object]] = {
+            "nfdist": partial(spmm, graph, rows, weights),
+            "u_mul_e": partial(dgl().ops.u_mul_e_sum, theirs, rows, weights),
+            "copy_u": partial(dgl().ops.copy_u_sum, theirs, rows),
         }
         times: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(6):

@@ -15,6 +15,7 @@ import torch
 
 import nfdist
 from nfdist import public
+from nfdist.evaluation.new_nodes import as_arrow
 from tests.golden.commands import run_command
 
 
@@ -96,4 +97,4 @@ def test_a_mistake_is_raised_in_the_words_of_the_command(tables: Path, tmp_path:
     with pytest.raises(nfdist.ConfigError, match="needs --parts P"):
         nfdist.partition(tables / "tables", tmp_path / "graph")
     with pytest.raises(nfdist.ConfigError, match="a pandas or Arrow table, got list"):
-        nfdist.api.as_arrow([1, 2])
+        as_arrow([1, 2])

@@ -20,7 +20,8 @@ fields
 errors
 """
 
-PACKAGE = Path(__file__).parent.parent / "nfdist"
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "nfdist"
 RANKS = {name: rank for rank, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or not path.name.startswith("__"))
 
@@ -35,8 +36,8 @@ def layer_of(module: str) -> str | None:
     return None
 
 
-def imports_of(path: Path) -> set[str]:
-    """Every nfdist module that a file imports, at its top or inside a function."""
+def imports_of(path: Path, package: str = "nfdist") -> set[str]:
+    """Every module of a package that a file imports, at its top or inside a function."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -45,7 +46,7 @@ def imports_of(path: Path) -> set[str]:
             base = node.module
             names = {f"{base}.{alias.name}" for alias in node.names}
             found |= {name if is_module(name) else base for name in names}
-    return {name for name in found if name.split(".")[0] == "nfdist"}
+    return {name for name in found if name.split(".")[0] == package}
 
 
 def is_module(name: str) -> bool:
@@ -59,9 +60,10 @@ def test_imports_point_down(path: Path) -> None:
     for name in imports_of(path):
         other = layer_of(name)
         assert other is not None or name == "nfdist", name
-        if other is None:  # the package itself: its version
+        if other is None or other == own:  # the package itself: its version
             continue
-        assert other == own or RANKS[other] < RANKS[own], f"{own} must not import {other} ({name})"
+        assert own is not None
+        assert RANKS[other] < RANKS[own], f"{own} must not import {other} ({name})"
 
 
 def test_the_dense_definition_is_imported_by_nothing() -> None:
@@ -77,3 +79,9 @@ def test_the_type_of_a_device_is_asked_for_in_few_places() -> None:
 def test_only_one_module_imports_dgl() -> None:
     importers = [path for path in MODULES if re.search(r"^\s*(import|from) dgl\b", path.read_text(), re.MULTILINE)]
     assert importers == [PACKAGE / "sparse" / "dgl_door.py"]
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+def test_no_test_imports_from_another(path: Path) -> None:
+    others = {name for name in imports_of(path, "tests") if name.split(".")[-1].startswith("test_")}
+    assert not others, "what tests share belongs in a module beside them"

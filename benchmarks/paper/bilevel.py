@@ -154,12 +154,12 @@ def spread(graph: Graph, root: Tensor, rows: Tensor) -> Tensor:
     return root * (graph.times(scaled) + scaled)
 
 
-def draw_graph(probabilities: Tensor, step: int, *, seed: int) -> Tensor:
+def draw_graph(probabilities: Tensor, step: int, *, seed: int, rows_at_once: int = ROWS_AT_ONCE) -> Tensor:
     """A symmetric graph without self-loops: every pair is an edge with its probability."""
     generator, size = seeds.generator(seed, "lds graph", step), len(probabilities)
     graph = torch.empty_like(probabilities)
-    for start in range(0, size, ROWS_AT_ONCE):
-        stop = min(start + ROWS_AT_ONCE, size)
+    for start in range(0, size, rows_at_once):
+        stop = min(start + rows_at_once, size)
         rows, own, later = slice(start, stop), slice(0, stop - start), slice(stop - start, None)
         drawn = torch.rand(stop - start, size, generator=generator)[:, start:]
         upper = (drawn < probabilities[rows, start:]).to(graph.dtype).triu_(1)

@@ -89,7 +89,12 @@ def sides_of(name: str, config: Config) -> dict[str, Callable[[], object]]:
         return {"step": ours.step, "epoch": ours.epoch}
     graph = published.Graph.open(config)
     plain = published.Published(config, replace(graph, features=graph.features.to_dense()), SEED)
-    return {"step": plain.step, "epoch": lambda: (plain.step(), plain.evaluate())}
+
+    def epoch() -> None:
+        plain.step()
+        plain.evaluate()
+
+    return {"step": plain.step, "epoch": epoch}
 
 
 def serve(name: str, config: Config, threads: int, orders: Connection) -> None:

@@ -14,7 +14,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 from experiments import FEATURES, NAMES, ROOT, TEMPERATURES, experiments
 from matplotlib.figure import Figure
-from pictures import draw_embeddings, draw_structure, evaluated_run
+from pictures import EvaluatedRun, draw_embeddings, draw_structure, evaluated_run
 from results import Result, read_result, run_folder
 from table import FIGURES, results_folder
 
@@ -106,7 +106,7 @@ def _means(results: Path, groups: tuple[str, ...], datasets: tuple[str, ...]) ->
     return found
 
 
-def _picture(draw: Callable[[Path], Figure], row_id: str, results: Path, work: Path, count: int) -> Figure:
+def _picture(draw: Callable[[EvaluatedRun], Figure], row_id: str, results: Path, work: Path, count: int) -> Figure:
     """A picture of a trained run, which is evaluated first."""
     result = read_result(results, row_id)
     run = None if result is None else run_folder(work, row_id, result.digest)

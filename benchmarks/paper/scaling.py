@@ -44,7 +44,7 @@ from nfdist.store.store import Store
 from nfdist.training.batches import Batch
 from nfdist.training.optimization import make_optimizer
 from nfdist.training.sampling import Position
-from nfdist.training.step import Counts, Stepper
+from nfdist.training.step import Counts, Stepper, replicate
 from nfdist.world import World
 
 CONFIG = Path(__file__).parents[2] / "launch" / "paper" / "20news-k5.toml"
@@ -99,7 +99,7 @@ def trained_epoch(config: Config, data: Data) -> Callable[[], object]:
     batch = Batch(data.node_ids, data.features, labeled, labels, relations, None, Position())
     counts = Counts(data.task.count(labels), batch.num_edges, batch.num_nodes)
     optimizer = make_optimizer(model, config.train)
-    stepper = Stepper(model, model, optimizer, data.task, config.train, World(), SEED)
+    stepper = Stepper(model, replicate(model, World()), optimizer, data.task, config.train, World(), SEED)
     steps = iter(range(1 << 30))
     return lambda: stepper.step(batch, next(steps), counts, config.train.learning_rate)
 

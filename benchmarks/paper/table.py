@@ -71,8 +71,9 @@ def entry_of(row: Experiment, results: Path) -> Entry:
         return Entry(row, None, missing="not run: no data" if source is None else "not run yet")
     if result.failed:
         return Entry(row, None, missing=f"failed: {escaped(result.failed)}")
-    known = source is not None and "NFDIST_DATA" in os.environ  # without it a name may stand for a download
-    return Entry(row, result, stale=known and result.digest != row_digest(row, source))
+    if source is None or "NFDIST_DATA" not in os.environ:  # without it a name may stand for a download
+        return Entry(row, result)
+    return Entry(row, result, stale=result.digest != row_digest(row, source))
 
 
 def render(entries: Sequence[Entry], quick: bool, figures: Sequence[str] = ()) -> str:

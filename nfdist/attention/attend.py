@@ -72,11 +72,16 @@ def key_logs_met(keys: KeyFeatures, summary: KeySummary, kernel: Kernel) -> Tens
 
 @torch.no_grad()
 def pair_log_weights(
-    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, targets: Tensor, sources: Tensor
+    queries: Tensor,
+    key_logs: Tensor,
+    log_normalizers: Tensor,
+    targets: Tensor,
+    sources: Tensor,
+    chunk_rows: int | None = None,
 ) -> Tensor:
     """log pi [e, h] of given pairs of a query and a key, by their features [n, h, m], a few pairs at a time."""
     log_weights = queries.new_empty(len(sources), queries.shape[1])
-    for rows in chunks(len(sources), queries.shape[1] * queries.shape[2], queries.device):
+    for rows in chunks(len(sources), queries.shape[1] * queries.shape[2], queries.device, chunk_rows):
         log_products = queries.index_select(0, targets[rows]).add_(key_logs.index_select(0, sources[rows]))
         log_weights[rows] = log_products.logsumexp(2)
     return log_weights.sub_(log_normalizers.index_select(0, targets))

@@ -47,7 +47,16 @@ class Edges:
 class EdgeWeights:
     """Listens to an evaluation and keeps the weights [edges, layers] of this rank's in-edges, in a file."""
 
-    def __init__(self, store: Store, world: World, nodes: range, num_layers: int, scratch: Path | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        nodes: range,
+        num_layers: int,
+        scratch: Path | None = None,
+        edges_at_once: int = EDGES_AT_ONCE,
+    ) -> None:
+        self._edges_at_once = edges_at_once
         self._store, self._world, self._nodes, self._num_layers = store, world, nodes, num_layers
         self._spill = Spill(0, scratch)
         self._segments: list[EdgeSegment] = []
@@ -94,8 +103,8 @@ class EdgeWeights:
     def _pieces_of_segments(self) -> Iterator[tuple[EdgeSegment, int, int]]:
         for segment in self._segments:
             first, last = int(segment.indptr[0]), int(segment.indptr[-1])
-            for start in range(first, last, EDGES_AT_ONCE):
-                yield segment, start, min(start + EDGES_AT_ONCE, last)
+            for start in range(first, last, self._edges_at_once):
+                yield segment, start, min(start + self._edges_at_once, last)
 
     def _pieces(self) -> Iterator[Edges]:
         done = 0
@@ -120,7 +129,10 @@ class EdgeWeights:
 class TopNeighbors:
     """Listens to an evaluation and keeps the `count` nodes that each chosen node (by node ids [q]) attends to most."""
 
-    def __init__(self, world: World, nodes: range, chosen: Tensor, count: int) -> None:
+    def __init__(
+        self, world: World, nodes: range, chosen: Tensor, count: int, pairs_at_once: int = PAIRS_AT_ONCE
+    ) -> None:
+        self._pairs_at_once = pairs_at_once
         self._world, self._nodes, self._chosen, self._count = world, nodes, chosen, count
         self._found: list[tuple[Tensor, Tensor]] = []
 
@@ -129,7 +141,7 @@ class TopNeighbors:
         queries = self._queries(seen)
         normalizers = attend_to(queries, seen.summary, seen.kernel).log_normalizers
         best = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
-        at_once = max(1, PAIRS_AT_ONCE // max(1, len(queries)))
+        at_once = max(1, self._pairs_at_once // max(1, len(queries)))
         for start in range(0, len(self._nodes), at_once):
             rows = slice(start, min(start + at_once, len(self._nodes)))
             keys = key_logs_met(seen.layer.keys(seen.hidden(rows), seen.kernel), seen.summary, seen.kernel)

@@ -21,14 +21,14 @@ Piece = TypeVar("Piece")
 Columns = dict[str, Any]
 
 
-def rows_in_order(world: World, nodes: range) -> list[tuple[int, slice]]:
+def rows_in_order(world: World, nodes: range, rows_at_once: int = ROWS_AT_ONCE) -> list[tuple[int, slice]]:
     """Which rank has which rows, a bounded number at a time, in the order of node ids. Every rank must call this."""
     bounds = gather(world, torch.tensor([[nodes.start, nodes.stop]]), "outputs")
     ranges = sorted((*bound[0].tolist(), rank) for rank, bound in enumerate(bounds))
     return [
-        (rank, slice(row, min(row + ROWS_AT_ONCE, stop - start)))
+        (rank, slice(row, min(row + rows_at_once, stop - start)))
         for start, stop, rank in ranges
-        for row in range(0, stop - start, ROWS_AT_ONCE)
+        for row in range(0, stop - start, rows_at_once)
     ]
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from nfdist.evaluation.gathered_writer import Columns, rows_in_order, write_gathered_table
+from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, Columns, rows_in_order, write_gathered_table
 from nfdist.model.task import Task
 from nfdist.store.source_graph import SPLIT_NAMES
 from nfdist.store.store import Store
@@ -19,7 +19,15 @@ EMBEDDINGS_FILE = "embeddings.parquet"
 
 
 def write_predictions(
-    path: Path, store: Store, world: World, task: Task, nodes: range, logits: Tensor, split: Tensor, top_k: int
+    path: Path,
+    store: Store,
+    world: World,
+    task: Task,
+    nodes: range,
+    logits: Tensor,
+    split: Tensor,
+    top_k: int,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> None:
     """Write what is predicted of every node beside what is known of it; `split` is that of all nodes.
 
@@ -32,16 +40,18 @@ def write_predictions(
         known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids))}
         return {"id": original_ids(store, node_ids), **answers(task, logits[rows], top_k), **known}
 
-    write_gathered_table(path, world, rows_in_order(world, nodes), make)
+    write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 
 
-def write_embeddings(path: Path, store: Store, world: World, nodes: range, hidden: Tensor) -> None:
+def write_embeddings(
+    path: Path, store: Store, world: World, nodes: range, hidden: Tensor, rows_at_once: int = ROWS_AT_ONCE
+) -> None:
     """Write the last hidden state of every node. Every rank must call this, with those [n, c] of its own nodes."""
 
     def make(rows: slice) -> Columns:
         return {"id": original_ids(store, _node_ids(nodes, rows)), "embedding": as_lists(hidden[rows].float())}
 
-    write_gathered_table(path, world, rows_in_order(world, nodes), make)
+    write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 
 
 def answers(task: Task, logits: Tensor, top_k: int) -> Columns:

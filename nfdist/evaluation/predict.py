@@ -41,10 +41,10 @@ class StatesPredictor:
         self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
 
     @torch.no_grad()
-    def logits(self, new_nodes: NewNodes) -> Tensor:
+    def logits(self, new_nodes: NewNodes, nodes_at_once: int = NODES_AT_ONCE) -> Tensor:
         """Logits [n, outputs] of new nodes, each as if it were the only one."""
-        starts = range(0, len(new_nodes), NODES_AT_ONCE)
-        parts = [self._predicted(new_nodes.rows(slice(start, start + NODES_AT_ONCE))) for start in starts]
+        starts = range(0, len(new_nodes), nodes_at_once)
+        parts = [self._predicted(new_nodes.rows(slice(start, start + nodes_at_once))) for start in starts]
         return torch.cat(parts) if parts else self._model.output.bias.new_empty(0, self._model.output.out_features)
 
     def _predicted(self, new_nodes: NewNodes) -> Tensor:

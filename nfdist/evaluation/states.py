@@ -24,7 +24,7 @@ from nfdist.collectives import together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.full import LayerInput
-from nfdist.evaluation.gathered_writer import rows_in_order, write_gathered
+from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, rows_in_order, write_gathered
 from nfdist.fields import each_setting
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.checkpoint import Checkpoint
@@ -76,9 +76,11 @@ class States:
 class StatesWriter:
     """Listens to an evaluation and writes its states; `folder` is None on all ranks but the first."""
 
-    def __init__(self, folder: Path | None, world: World, nodes: range, num_nodes: int) -> None:
+    def __init__(
+        self, folder: Path | None, world: World, nodes: range, num_nodes: int, rows_at_once: int = ROWS_AT_ONCE
+    ) -> None:
         self._folder, self._world, self._num_nodes = folder, world, num_nodes
-        self._pieces = rows_in_order(world, nodes)
+        self._pieces = rows_in_order(world, nodes, rows_at_once)
         self._digests: dict[str, BlockDigests] = {}
 
     def __call__(self, seen: LayerInput) -> None:
@@ -121,7 +123,9 @@ class StatesWriter:
 
 
 @contextmanager
-def writing_states(run_path: Path, world: World, nodes: range, num_nodes: int) -> Iterator[StatesWriter]:
+def writing_states(
+    run_path: Path, world: World, nodes: range, num_nodes: int, rows_at_once: int = ROWS_AT_ONCE
+) -> Iterator[StatesWriter]:
     """A writer whose states replace those of the run when the block ends well. Every rank must enter this."""
     path = run_path / STATES_FOLDER
     with ExitStack() as stack:
@@ -132,7 +136,7 @@ def writing_states(run_path: Path, world: World, nodes: range, num_nodes: int) -
             aside = files.written_aside(path, 0, "folder of states", CheckpointError, replace=True)
             return stack.enter_context(aside)
 
-        yield StatesWriter(together(world, begin), world, nodes, num_nodes)
+        yield StatesWriter(together(world, begin), world, nodes, num_nodes, rows_at_once)
 
 
 def _hidden_file(layer: int) -> str:

@@ -43,15 +43,18 @@ class Induction:
         groups: Iterable[tuple[MappedPart, slice]],
         sources: NDArray[np.int64],
         loops: bool,
+        edges_at_once: int,
     ) -> tuple[Tensor, Tensor]:
         """Offsets [targets + 1] and places among the sources, ascending, of the edges from distinct sources to targets.
 
         Targets come ascending, in groups by part, with the row of each in the result; `loops` adds an edge from each to
-        itself where it is a source.
+        itself where it is a source. Threads work on so many edges at once.
         """
         place_bits = len(sources).bit_length()
         shifted = rows << place_bits
-        work = [piece for part, group in groups for piece in _in_edges(part, targets[group], shifted[group])]
+        work = [
+            piece for part, group in groups for piece in _in_edges(part, targets[group], shifted[group], edges_at_once)
+        ]
         with self._marked(sources):
             found = in_threads(self._edges_inside, work)
             if loops:
@@ -90,9 +93,9 @@ class Induction:
         return rows
 
 
-def _in_edges(part: MappedPart, node_ids: Integers, targets: Integers) -> Iterator[InEdges]:
+def _in_edges(part: MappedPart, node_ids: Integers, targets: Integers, edges_at_once: int) -> Iterator[InEdges]:
     starts, counts, sources = part.in_edges_of(node_ids - part.start)
-    for piece in pieces(counts, EDGES_AT_ONCE):
+    for piece in pieces(counts, edges_at_once):
         yield InEdges(sources, starts[piece], counts[piece], targets[piece])
 
 

@@ -18,7 +18,7 @@ from nfdist.files import checksum
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.gate import Column
 from nfdist.store.id_index import IdIndex
-from nfdist.store.induced import Induction
+from nfdist.store.induced import EDGES_AT_ONCE, Induction
 from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part, part_directory
 from nfdist.store.mapped import MappedPart
 from nfdist.store.ranges import Integers
@@ -231,17 +231,19 @@ class Store(Description):
         """Where the sources of each of a part's rows begin, how many there are, and source node ids, on the disk."""
         return self._part(part).in_edges_of(rows)
 
-    def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency:
+    def induced(
+        self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False, at_once: int = EDGES_AT_ONCE
+    ) -> Adjacency:
         """The edges to node_ids[r], in row r, from distinct sources by their place; None: from the node ids themselves.
 
         Each edge is there once; with `loops`, every target among the sources has one to itself. Parts elsewhere may
-        hold sources, but not targets.
+        hold sources, but not targets. A thread works on so many edges `at_once`.
         """
         targets = self.checked(node_ids)
         order = np.argsort(targets)
         ascending = targets[order]
         places = targets if sources is None else self.checked(sources)
-        indptr, found = self._induction.edges(ascending, order, self._ranges(ascending), places, loops)
+        indptr, found = self._induction.edges(ascending, order, self._ranges(ascending), places, loops, at_once)
         return Adjacency(indptr, found, None if sources is None else len(sources))
 
     def with_in_edges(self, in_edges: Sequence[Adjacency]) -> "Store":

@@ -55,6 +55,7 @@ def write_partition(
     recipe: dict[str, Any],
     directed: bool,
     progress: Callable[[int], None] | None = None,
+    edges_at_once: int = EDGES_AT_ONCE,
 ) -> Manifest:
     """Write the graph with in-edges sources[indptr[t] : indptr[t + 1]] of row t; the directory must not exist.
 
@@ -81,7 +82,7 @@ def write_partition(
             rows = renumbering.rows_of_part(number)
             for column, columns in _node_files(graph, original_ids, rows).items():
                 store(part_file(number, column), columns)
-            part_indptr, part_sources = _in_edges(indptr, sources, rows, renumbering, index_type)
+            part_indptr, part_sources = _in_edges(indptr, sources, rows, renumbering, index_type, edges_at_once)
             store(part_file(number, "indptr"), {"indptr": pa.array(part_indptr)})
             store(part_file(number, "sources"), {"sources": pa.array(part_sources)})
             parts.append(_part(graph, renumbering, number, part_sources))
@@ -115,7 +116,12 @@ def _node_files(graph: SourceGraph, original_ids: Any, rows: Integers) -> dict[s
 
 
 def _in_edges(
-    indptr: Integers, sources: Integers, rows: Integers, renumbering: Renumbering, index_type: Any
+    indptr: Integers,
+    sources: Integers,
+    rows: Integers,
+    renumbering: Renumbering,
+    index_type: Any,
+    edges_at_once: int,
 ) -> tuple[Integers, Integers]:
     """The in-edges of a part's rows, sources as node ids, ascending within a target."""
     starts = indptr[rows].astype(np.int64, copy=False)
@@ -123,7 +129,7 @@ def _in_edges(
     part_indptr = offsets(counts, index_type)
     part_sources = np.empty(int(part_indptr[-1]), dtype=index_type)
     source_bits = len(renumbering.rows).bit_length()
-    for piece in pieces(counts, EDGES_AT_ONCE):
+    for piece in pieces(counts, edges_at_once):
         keys = renumbering.node_ids[sources[joined(starts[piece], counts[piece])]].astype(np.int64, copy=False)
         keys |= np.repeat(np.arange(piece.stop - piece.start, dtype=np.int64) << source_bits, counts[piece])
         if not (keys[1:] >= keys[:-1]).all():

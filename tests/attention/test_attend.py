@@ -106,5 +106,6 @@ def test_shapes_that_do_not_fit_are_named() -> None:
     problem = draw(heads=2, draws=2)
     with pytest.raises(ConfigError, match=r"queries.*\[61, 2, 7\]"):
         attend(problem.queries[..., :7], problem.keys, problem.values, problem.kernel)
+    assert problem.noise is not None
     with pytest.raises(ConfigError, match=r"noise must be .*got \[60, 2, 2\]"):
         attend(problem.queries, problem.keys, problem.values, problem.kernel, problem.noise[:-1])

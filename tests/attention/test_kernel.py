@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from nfdist import seeds
 from nfdist.attention import ops
@@ -14,7 +15,7 @@ from nfdist.errors import ConfigError
 
 def unit_rows(count: int, channels: int, seed: int) -> torch.Tensor:
     rows = torch.randn(count, 1, channels, generator=seeds.generator(seed, "rows"), dtype=torch.float64)
-    return rows / rows.norm(dim=2, keepdim=True)
+    return F.normalize(rows, dim=2)
 
 
 def kernel_error(num_features: int, temperature: float, repeats: int = 30) -> float:

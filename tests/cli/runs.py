@@ -26,13 +26,13 @@ def copied(run: Path, folder: Path) -> Path:
     return Path(shutil.copytree(run, folder / "run"))
 
 
-def outcome(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Any:
+def outcome(capsys: pytest.CaptureFixture[str], *words: str | Path | int) -> Any:
     """What the last line of a command that succeeds says."""
     assert main([*map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def mistake(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+def mistake(capsys: pytest.CaptureFixture[str], *words: str | Path | int) -> str:
     """The one line of a command that fails by a user's mistake."""
     assert main([*map(str, words)]) == 2
     captured = capsys.readouterr()

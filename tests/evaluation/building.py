@@ -2,25 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.graph.relation import build_relations
 from nfdist.model.nodeformer import NodeFormer
-from nfdist.model.protocol import Draw
+from nfdist.model.protocol import Draw, Output
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
+from tests.model.building import jittered
 from tests.store.building import RECIPE, build_graph
 
 OUTPUTS = 4
 KINDS = ("directed", "undirected", "sparse", "no edges")
 
 
-def write_graph(directory: Path, kind: str, num_parts: int, assignment: object = None) -> Path:
+def write_graph(
+    directory: Path, kind: str, num_parts: int, assignment: npt.NDArray[np.integer[Any]] | None = None
+) -> Path:
     """60 nodes, of which the last five are isolated and five before them hear only the first.
 
     A directed graph lists some edges twice and has some self-loops.
@@ -52,13 +56,9 @@ class Options:
     relation: RelationConfig
 
     def build(self, num_features: int, dtype: torch.dtype = torch.float64) -> NodeFormer:
-        """A model in which every parameter matters: gates start equal and biases of norms at 0."""
-        net = NodeFormer(num_features, OUTPUTS, self.model, self.attention, self.relation, seed=3).double()
-        with torch.no_grad():
-            for index, parameter in enumerate(net.parameters()):
-                generator = seeds.generator(index, "jitter")
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        return net.to(dtype).eval()
+        """A model in which every parameter matters."""
+        net = NodeFormer(num_features, OUTPUTS, self.model, self.attention, self.relation, seed=3)
+        return jittered(net).to(dtype).eval()
 
 
 def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
@@ -67,4 +67,5 @@ def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
     order, normalize = net.relation.order, net.relation.normalize
     relations = build_relations(store.induced(everyone), order, normalize, torch.float64)
     with torch.no_grad():
-        return net(store.take(everyone).double(), relations, Draw(seed, 0, everyone)).logits
+        output: Output = net(store.take(everyone).double(), relations, Draw(seed, 0, everyone))
+    return output.logits

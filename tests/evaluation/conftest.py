@@ -18,6 +18,7 @@ from tests.evaluation.building import write_graph
 from tests.evaluation.trained import CHOSEN, TWO_HOPS, trained_model
 from tests.worlds import run_world
 
+ROWS_AT_ONCE = 23
 SIZES, PARTS, WRITTEN_KINDS = (1, 2, 3), (1, 2, 7), ("directed", "undirected")
 
 
@@ -30,43 +31,30 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Hops.open(store, 2)
         for size in SIZES:
             (folder / f"{kind} {parts} by {size}").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        shrink(patch)
-        write_all(World(), folder)
+    write_all(World(), folder)
     for size in SIZES[1:]:
-        run_world(size, write_as_rank, folder)
+        run_world(size, write_all, folder)
     return folder
 
 
-def shrink(patch: pytest.MonkeyPatch) -> None:
-    """Many small chunks instead of one."""
-    patch.setattr("nfdist.evaluation.gathered_writer.ROWS_AT_ONCE", 23)
-    patch.setattr("nfdist.evaluation.attention_export.EDGES_AT_ONCE", 97)
-    patch.setattr("nfdist.evaluation.attention_export.PAIRS_AT_ONCE", 40)
-
-
-def write_as_rank(world: World, folder: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        shrink(patch)
-        write_all(world, folder)
-
-
 def write_all(world: World, folder: Path) -> None:
+    """Write in many small chunks."""
     for kind, parts in product(WRITTEN_KINDS, PARTS):
         store, out = Store.open(folder / f"{kind} {parts}"), folder / f"{kind} {parts} by {world.size}"
         trained = trained_model(TWO_HOPS, store)
-        model = trained.model
+        model = trained.nodeformer("this test")
         full = FullGraph(store, Hops.open(store, 2), model.relation, world, dtype=torch.float64)
-        edges = EdgeWeights(store, world, full.nodes, model.model.layers)
-        links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5)
-        with writing_states(out, world, full.nodes, store.num_nodes) as states:
+        edges = EdgeWeights(store, world, full.nodes, model.model.layers, edges_at_once=97)
+        links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5, pairs_at_once=40)
+        with writing_states(out, world, full.nodes, store.num_nodes, ROWS_AT_ONCE) as states:
             evaluation = full.evaluate(model, trained.seed, listeners=[states, edges, links])
             states.write_summaries(evaluation.summaries, trained)
+        assert evaluation.hidden is not None
         split = store.split(torch.arange(store.num_nodes))
         task = Task("single", 4)
         write_predictions(
-            out / "predictions.parquet", store, world, task, full.nodes, evaluation.logits, split, top_k=3
+            out / "predictions.parquet", store, world, task, full.nodes, evaluation.logits, split, 3, ROWS_AT_ONCE
         )
-        write_embeddings(out / "embeddings.parquet", store, world, full.nodes, evaluation.hidden)
+        write_embeddings(out / "embeddings.parquet", store, world, full.nodes, evaluation.hidden, ROWS_AT_ONCE)
         edges.write(out / "edges.parquet")
         links.write(out / "neighbors.parquet", store)

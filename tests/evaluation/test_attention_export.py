@@ -24,7 +24,8 @@ def dense_weights(store: Store) -> Tensor:
     draw = Draw(SEED, 0, everyone)
     step = adjacency_matrix(store.induced(everyone), torch.float64)
     hidden, found = finish(model, model.input(store.take(everyone).double()), 0, draw, True), []
-    for index, layer in enumerate(model.layers, start=1):
+    for index in range(1, model.model.layers + 1):
+        layer = model.layer(index)
         kernel, _ = model._randomness(draw, index, hidden)
         shape = (store.num_nodes, model.model.heads, model.model.channels)
         queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))

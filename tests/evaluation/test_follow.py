@@ -131,7 +131,7 @@ def follow_as_rank(world: World, path: Path) -> list[list[float]]:
     seen = []
 
     def look(trained: TrainedModel) -> dict[str, Any]:
-        seen.append([trained.step, trained.model.input.weight.sum().item()])
+        seen.append([trained.step, trained.nodeformer("this test").input.weight.sum().item()])
         return score(trained)
 
     run = FollowedRun(Run.open(path)) if world.rank == 0 else None

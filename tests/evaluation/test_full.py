@@ -1,8 +1,9 @@
 """The evaluation of a whole graph equals the model's own forward pass, in any world, partition and memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle, product
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -23,7 +24,7 @@ from nfdist.store.writing import write_partition
 from nfdist.world import World
 from tests.comparing import difference
 from tests.evaluation.building import KINDS, OUTPUTS, Options, forward, write_graph
-from tests.model.test_nodeformer import ATTENTION, OPTIONS
+from tests.model.building import ATTENTION, OPTIONS
 from tests.store.building import RECIPE, build_graph
 from tests.worlds import run_world
 
@@ -89,7 +90,8 @@ def some_parts(world: World, graphs: Path) -> tuple[list[list[float]], list[int]
 
 def one_fails(world: World, graphs: Path) -> list[str]:
     """What this rank says when the last one has no room for a tensor, wherever that may be."""
-    said, real = [], Spill.tensor
+    said: list[str] = []
+    real = Spill.tensor
     for allowed in range(100):
         left = iter(range(allowed)) if world.rank == world.size - 1 else cycle([0])
 
@@ -107,8 +109,10 @@ def one_fails(world: World, graphs: Path) -> list[str]:
     return said
 
 
-def whole_world(world: World, graphs: Path) -> list[object]:
-    works = (every_case, some_parts, one_fails) if world.size == 2 else (every_case,)
+def whole_world(world: World, graphs: Path) -> list[Any]:
+    works: tuple[Callable[[World, Path], Any], ...] = (
+        (every_case, some_parts, one_fails) if world.size == 2 else (every_case,)
+    )
     return [work(world, graphs) for work in works]
 
 
@@ -145,6 +149,7 @@ def test_evaluations_of_one_graph_do_not_disturb_each_other(graphs: Path) -> Non
 
 def tensors_of(graph: FullGraph, options: Options) -> list[Tensor]:
     evaluation = graph.evaluate(options.build(5), SEED)
+    assert evaluation.hidden is not None
     return [evaluation.logits, evaluation.hidden, *(summary.mean for summary in evaluation.summaries)]
 
 

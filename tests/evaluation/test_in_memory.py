@@ -10,7 +10,8 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.in_memory import InMemoryGraph
-from nfdist.model.build import Model, build_model
+from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.build import build_model
 from nfdist.model.protocol import Draw
 from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
@@ -30,8 +31,10 @@ def config_of(name: str, order: int) -> Config:
     return Config(model=model, relation=RelationConfig(order=order), train=TrainConfig(edge_loss=0.0))
 
 
-def build(config: Config, store: Store) -> Model:
-    return build_model(config, store.num_features, OUTPUTS, seed=3).double().eval()
+def build(config: Config, store: Store) -> Baseline:
+    model = build_model(config, store.num_features, OUTPUTS, seed=3)
+    assert isinstance(model, Baseline)
+    return model.double().eval()
 
 
 def logits_of(world: World, folder: Path) -> list[tuple[list[int], list[list[float]]]]:

@@ -14,15 +14,15 @@ from torch import Tensor
 from nfdist.attention.dense import dense_attend
 from nfdist.config import RelationConfig
 from nfdist.evaluation.new_nodes import NewNodes
-from nfdist.evaluation.predict import StatesPredictor
+from nfdist.evaluation.predict import NODES_AT_ONCE, StatesPredictor
 from nfdist.evaluation.states import States
 from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
 from tests.comparing import difference
 from tests.evaluation.building import Options, write_graph
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
+from tests.model.building import OPTIONS
 from tests.model.reference import adjacency_matrix, finish, weighted
-from tests.model.test_nodeformer import OPTIONS
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}
@@ -52,9 +52,10 @@ def write_new_nodes(path: Path, store: Store, ids: Any, features: Tensor, neighb
     return path
 
 
-def predicted(run: Path, store: Store, options: Options, file: Path, dtype: torch.dtype = torch.float64) -> Tensor:
-    trained = trained_model(options, store, dtype)
-    return StatesPredictor(trained, States.open(run, trained), store).logits(NewNodes.read(file, store))
+def predicted(run: Path, store: Store, options: Options, file: Path, nodes_at_once: int = NODES_AT_ONCE) -> Tensor:
+    trained = trained_model(options, store)
+    predictor = StatesPredictor(trained, States.open(run, trained), store)
+    return predictor.logits(NewNodes.read(file, store), nodes_at_once)
 
 
 @pytest.mark.parametrize("kind", DIRECTED)
@@ -91,7 +92,8 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
     draw = Draw(SEED, 0, torch.arange(store.num_nodes))
     hidden, new = (finish(model, model.input(rows), 0, draw, True) for rows in (old, features.double()))
     states = [new]
-    for index, layer in enumerate(model.layers, start=1):
+    for index in range(1, model.model.layers + 1):
+        layer = model.layer(index)
         kernel, _ = model._randomness(draw, index, old)
         heads = (model.model.heads, model.model.channels)
         keys, values, new_values = (
@@ -116,7 +118,8 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
             for rows, before in ((heard, hidden), (new_heard, new))
         )
         states.append(new)
-    return model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new).detach()
+    logits: Tensor = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new)
+    return logits.detach()
 
 
 def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: RelationConfig) -> tuple[Tensor, Tensor]:
@@ -130,10 +133,7 @@ def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: Relati
 
 @pytest.mark.parametrize("kind", DIRECTED)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_new_node_gets_what_the_dense_definition_says(
-    name: str, kind: str, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nfdist.evaluation.predict.NODES_AT_ONCE", 3)
+def test_a_new_node_gets_what_the_dense_definition_says(name: str, kind: str, graphs: Path, tmp_path: Path) -> None:
     options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} 3")
     evaluate_with_states(tmp_path, trained_model(options, store), store)
     features = torch.randn(4, store.num_features, generator=torch.Generator().manual_seed(1))
@@ -141,4 +141,4 @@ def test_a_new_node_gets_what_the_dense_definition_says(
     names = [list(store.original_ids(torch.tensor(some, dtype=torch.int64))) for some in neighbors]
     file = write_new_nodes(tmp_path / "new.parquet", store, [1, 2, 3, -5], features, names)
     wanted = dense_predictions(options, store, features, neighbors)
-    assert difference(predicted(tmp_path, store, options, file), wanted) < 1e-9
+    assert difference(predicted(tmp_path, store, options, file, nodes_at_once=3), wanted) < 1e-9

@@ -12,7 +12,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.evaluation.building import Options
-from tests.model.test_nodeformer import OPTIONS
+from tests.model.building import OPTIONS
 from tests.store.building import build_graph
 
 SEED = 4
@@ -31,7 +31,7 @@ def evaluate_with_states(
 ) -> tuple[Evaluation, FullGraph]:
     """An evaluation that leaves its states in a folder."""
     world = world or World()
-    model = trained.model
+    model = trained.nodeformer("this test")
     hops = Hops.open(store, model.relation.order)
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:

@@ -122,7 +122,7 @@ def _drop(container: Any, key: Any, draw: random.Random) -> None:
 
 
 def _retype(container: Any, key: Any, draw: random.Random) -> None:
-    others = (None, True, "x", 1.5, [], {}, [[]], -1)
+    others: tuple[Any, ...] = (None, True, "x", 1.5, [], {}, [[]], -1)
     container[key] = draw.choice([value for value in others if type(value) is not type(container[key])])
 
 

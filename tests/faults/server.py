@@ -57,8 +57,10 @@ def _types(section: type, prefix: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for field in dataclasses.fields(section):
         name = prefix + field.name
-        nested = dataclasses.is_dataclass(field.type)
-        found |= _types(field.type, f"{name}.") if nested else {name: _type(field)}
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            found |= _types(field.type, f"{name}.")
+        else:
+            found[name] = _type(field)
     return found
 
 

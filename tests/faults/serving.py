@@ -100,12 +100,10 @@ class Server:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise ServerLostError from None
-        texts = {}
         reply = self._reply()
-        for name, path in (("stdout", stdout), ("stderr", stderr)):
-            texts[name] = path.read_text(errors="replace") if path.exists() else ""
+        out, err = (path.read_text(errors="replace") if path.exists() else "" for path in (stdout, stderr))
         self.first_codes.setdefault(folder, reply["code"])
-        return Outcome(**reply, **texts, words=tuple(words))
+        return Outcome(**reply, stdout=out, stderr=err, words=tuple(words))
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -132,5 +132,5 @@ def new_nodes(ids: str = "words", features: int = FEATURES) -> pa.Table:
     feat = np.random.default_rng(9).normal(size=(6, features)).astype(np.float32)
     known = [f"node-{number * 7 % 1000:03}" for number in range(NODES)] if ids == "words" else list(range(NODES))
     own = [known[5], "new-1", "new-2", "new-3", "new-4", "new-5"] if ids == "words" else [5, *range(2000, 2005)]
-    neighbors = [[known[number], known[3 * number + 1]] for number in range(4)] + [[], None]
-    return pa.table({"id": own, "features": feat.tolist(), "neighbors": neighbors})
+    neighbors: list[list[Any] | None] = [[known[number], known[3 * number + 1]] for number in range(4)]
+    return pa.table({"id": own, "features": feat.tolist(), "neighbors": [*neighbors, [], None]})

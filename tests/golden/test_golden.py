@@ -1,16 +1,13 @@
 """Losses, scores and logits are those of golden.json, made by an earlier version of the code."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.golden.cases import CASES, Case
-from tests.golden.facts import differences, sampled
+from tests.golden.expected import GOLDEN, assert_golden
 from tests.golden.running import run_cases
 
-GOLDEN: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "golden.json").read_text())
 ALONE = [case for case in CASES if case.world == 1]
 
 
@@ -27,8 +24,3 @@ def test_numbers_are_as_they_were(case: Case, folder: Path) -> None:
 
 def test_golden_file_has_every_case() -> None:
     assert list(GOLDEN) == [case.name for case in CASES]
-
-
-def assert_golden(case: Case, facts: dict[str, Any]) -> None:
-    apart = differences(sampled(facts), GOLDEN[case.name])
-    assert {fact: difference for fact, difference in apart.items() if difference > case.tolerance} == {}

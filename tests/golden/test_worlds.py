@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.golden.cases import CASES, Case
+from tests.golden.expected import assert_golden
 from tests.golden.running import run_cases
-from tests.golden.test_golden import assert_golden
 
 TOGETHER = [case for case in CASES if case.world > 1]
 

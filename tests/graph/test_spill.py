@@ -17,7 +17,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.evaluation.building import Options, write_graph
-from tests.model.test_nodeformer import OPTIONS
+from tests.model.building import OPTIONS
 
 OPTIONS_OF_ONE_HOP = Options(*OPTIONS["paper's large graphs"])
 

@@ -17,7 +17,8 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
     hidden = finish(model, model.input(features), 0, draw, True)
     states, likelihood = [hidden], features.new_zeros(())
     reach = adjacency_matrix(graph, features.dtype)
-    for index, layer in enumerate(model.layers, start=1):
+    for index in range(1, model.model.layers + 1):
+        layer = model.layer(index)
         kernel, noise = model._randomness(draw, index, features)
         shape = (len(features), model.model.heads, model.model.channels)
         queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))

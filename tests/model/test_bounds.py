@@ -1,11 +1,9 @@
 """What no pass may do: hold a tensor over nodes x draws x features or edges x features, or differ between two runs."""
 
 import threading
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
@@ -13,21 +11,9 @@ from nfdist.graph.relation import build_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
+from tests.model.largest_tensor import LargestTensor
 
 NODES, EDGES, DRAWS, RANDOM_FEATURES, CHANNELS = 4000, 40_000, 8, 16, 16
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the most elements that any operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
-                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return result
 
 
 def step(temperature: float) -> list[torch.Tensor]:

@@ -40,13 +40,13 @@ def test_a_model_beyond_the_memory_of_the_host_is_refused(overrides: list[str], 
 def test_a_baseline_says_which_settings_it_needs(
     name: str, order: int, edge_loss: float, normalize: bool, message: str
 ) -> None:
-    sections = {
-        "model": ModelConfig(name=name),
-        "relation": RelationConfig(order=order, normalize=normalize),
-        "train": TrainConfig(edge_loss=edge_loss),
-    }
+    config = Config(
+        model=ModelConfig(name=name),
+        relation=RelationConfig(order=order, normalize=normalize),
+        train=TrainConfig(edge_loss=edge_loss),
+    )
     with pytest.raises(ConfigError) as refused:
-        check_settings(Config(**sections))
+        check_settings(config)
     assert str(refused.value).startswith(message)
 
 

@@ -1,21 +1,35 @@
 import gc
+from typing import Any
 
 import pytest
+import scipy.sparse
 import torch
+from torch import Tensor
 
 from nfdist.model import linear
 from nfdist.model.linear import InputLinear, sparse_product
+from nfdist.sparse.adjacency import Adjacency
+from nfdist.sparse.csr import sparse_csr
+
+
+def sparse_rows(dense: Tensor) -> Tensor:
+    matrix = scipy.sparse.csr_array(dense.numpy())
+    parts = (torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    return sparse_csr(*parts, (len(dense), dense.shape[1]))
 
 
 def test_products_with_the_same_sparse_rows_transpose_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transposed: list[object] = []
-    make = linear.Adjacency._scipy
-    monkeypatch.setattr(
-        linear.Adjacency, "_scipy", lambda entries, *values: transposed.append(1) or make(entries, *values)
-    )
+    make = Adjacency._scipy
+
+    def counted(entries: Adjacency, *values: Any) -> Any:
+        transposed.append(1)
+        return make(entries, *values)
+
+    monkeypatch.setattr(Adjacency, "_scipy", counted)
     generator = torch.Generator().manual_seed(0)
     dense = torch.randn(20, 7, generator=generator).relu()
-    rows = dense.to_sparse_csr()
+    rows = sparse_rows(dense)
     for step in range(3):
         table = torch.randn(7, 4, generator=generator, requires_grad=True)
         pull = torch.randn(20, 4, generator=generator)
@@ -24,12 +38,12 @@ def test_products_with_the_same_sparse_rows_transpose_them_once(monkeypatch: pyt
         (gradient,) = torch.autograd.grad(product, table, pull)
         torch.testing.assert_close(gradient, dense.t() @ pull)
         assert len(transposed) == 1, step
-    others = (2 * dense).flip(0).to_sparse_csr()
+    others = sparse_rows((2 * dense).flip(0))
     torch.testing.assert_close(sparse_product(others, table), (2 * dense).flip(0) @ table)
 
 
 def test_sparse_rows_are_forgotten_with_their_tensor() -> None:
-    rows = torch.eye(5).to_sparse_csr()
+    rows = sparse_rows(torch.eye(5))
     sparse_product(rows, torch.ones(5, 2))
     assert rows in linear._ENTRIES
     before = len(linear._ENTRIES)
@@ -53,7 +67,7 @@ def test_an_input_is_standardized_before_its_linear_map(sparse: bool, bias: bool
     assert torch.equal(standardized[:, 4], torch.zeros(30, dtype=torch.float64))
     weights = [parameter.detach().clone().requires_grad_() for parameter in layer.parameters()]
     wanted = standardized @ weights[0].t() + (weights[1] if bias else 0)
-    found = layer(features.to_sparse_csr() if sparse else features)
+    found = layer(sparse_rows(features) if sparse else features)
     torch.testing.assert_close(found, wanted)
     pull = torch.randn(30, 3, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(

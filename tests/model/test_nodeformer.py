@@ -6,53 +6,23 @@ import pytest
 import torch
 
 from nfdist import seeds
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
-from nfdist.graph.relation import build_relations
+from nfdist.graph.relation import Relation, build_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.comparing import assert_same, difference
+from tests.model.building import ATTENTION, MODEL, OPTIONS, RELATION, jittered
 from tests.model.reference import dense_forward
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
-MODEL = ModelConfig(layers=2, channels=8, heads=2, random_features=12)
-ATTENTION = AttentionConfig(noise_draws=3)
-RELATION = RelationConfig(order=2)
-
 GRAPH_ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
 GRAPH = Adjacency.from_edges(GRAPH_ENDS[0], GRAPH_ENDS[1], NODES)
-
-OPTIONS = {
-    "defaults": (MODEL, ATTENTION, RELATION),
-    "one head, one layer": (replace(MODEL, heads=1, layers=1), ATTENTION, RELATION),
-    "paper's large graphs": (
-        replace(MODEL, layers=3, heads=1, activation="elu", jumping_knowledge=True),
-        ATTENTION,
-        RelationConfig(order=1, gate="identity"),
-    ),
-    "no norm, no residual": (replace(MODEL, norm="none", residual=False), ATTENTION, RELATION),
-    "dropout": (replace(MODEL, dropout=0.5), ATTENTION, RELATION),
-    "dropout without ELU and norm": (replace(MODEL, dropout=0.3, norm="none"), ATTENTION, RELATION),
-    "no graph": (MODEL, ATTENTION, RelationConfig(order=0)),
-    "no graph, no residual": (replace(MODEL, residual=False), ATTENTION, RelationConfig(order=0)),
-    "order 3, unnormalized": (MODEL, ATTENTION, RelationConfig(order=3, normalize=False)),
-    "edge loss alone": (MODEL, ATTENTION, RelationConfig(order=2, gate="none")),
-    "softmax at 1.0": (MODEL, AttentionConfig(kind="softmax", temperature=1.0), RELATION),
-    "softmax at 0.25": (MODEL, AttentionConfig(kind="softmax"), RELATION),
-    "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
-}
 
 
 def build(options: str) -> NodeFormer:
     model, attention, relation = OPTIONS[options]
-    net = NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3).double()
-    with torch.no_grad():  # gates start equal and biases of norms at 0: make every parameter matter
-        for index, parameter in enumerate(net.parameters()):
-            parameter += 0.1 * torch.randn(
-                parameter.shape, generator=seeds.generator(index, "jitter"), dtype=torch.float64
-            )
-    return net
+    return jittered(NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3))
 
 
 def inputs() -> tuple[torch.Tensor, Draw]:
@@ -60,7 +30,7 @@ def inputs() -> tuple[torch.Tensor, Draw]:
     return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
 
 
-def relations_of(net: NodeFormer) -> list:
+def relations_of(net: NodeFormer) -> list[Relation]:
     order, normalize = net.relation.order, net.relation.normalize
     return build_relations(GRAPH, order, normalize, torch.float64) if order else []
 

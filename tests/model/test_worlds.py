@@ -14,13 +14,14 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention.kernel import Kernel
 from nfdist.collectives import total
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig, Scope
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.world import World
+from tests.model.building import jittered
 from tests.model.reference import finish, weighted
 from tests.worlds import run_world
 
@@ -29,9 +30,11 @@ MODEL = ModelConfig(layers=2, channels=8, heads=2, random_features=10, dropout=0
 ATTENTION = AttentionConfig(noise_draws=3)
 TASK = Task("single", CLASSES)
 # Which rank has which nodes, by the size of the world: uneven, one node alone, none at all.
-DIVISIONS = {1: [(40,)], 2: [(27, 13), (40, 0)], 3: [(20, 1, 19), (0, 33, 7)]}
-CASES = [
-    *product(("rank", "world"), ("rank", "world"), (1, 2), (0.0,)),
+DIVISIONS: dict[int, list[tuple[int, ...]]] = {1: [(40,)], 2: [(27, 13), (40, 0)], 3: [(20, 1, 19), (0, 33, 7)]}
+Case = tuple[Scope, Scope, int, float]  # of attention and of relations, their order, epsilon
+SCOPES: tuple[Scope, ...] = ("rank", "world")
+CASES: list[Case] = [
+    *product(SCOPES, SCOPES, (1, 2), (0.0,)),
     ("world", "world", 2, 1e-6),  # epsilon: the peak of all keys must be shared as well
     ("world", "rank", 0, 0.0),
 ]
@@ -54,7 +57,7 @@ def pattern_of(matrix: Tensor) -> Adjacency:
     return Adjacency(indptr, matrix.nonzero()[:, 1], matrix.shape[1])
 
 
-def build(attention: str, relation: str, order: int, epsilon: float) -> NodeFormer:
+def build(attention: Scope, relation: Scope, order: int, epsilon: float) -> NodeFormer:
     net = NodeFormer(
         FEATURES,
         CLASSES,
@@ -62,12 +65,8 @@ def build(attention: str, relation: str, order: int, epsilon: float) -> NodeForm
         replace(ATTENTION, scope=attention, epsilon=epsilon),
         RelationConfig(order=order, scope=relation),
         seed=1,
-    ).double()
-    with torch.no_grad():
-        for index, parameter in enumerate(net.parameters()):
-            jitter = torch.randn(parameter.shape, generator=seeds.generator(index, "jitter"), dtype=torch.float64)
-            parameter += 0.1 * jitter
-    return net
+    )
+    return jittered(net)
 
 
 def nodes() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -105,7 +104,7 @@ def patterns(relation: str, order: int, sizes: tuple[int, ...]) -> list[Tensor]:
     return [power & inside for power in powers]
 
 
-def shared(world: World, case: tuple, sizes: tuple[int, ...]) -> list[float]:
+def shared(world: World, case: Case, sizes: tuple[int, ...]) -> list[float]:
     """Loss and all gradients, added up over the ranks."""
     _, relation, order, _ = case
     net = build(*case)
@@ -144,12 +143,12 @@ def relations_of(matrices: list[Tensor]) -> list[Relation]:
     return [Relation.build(pattern_of(matrix), dtype=torch.float64) for matrix in matrices]
 
 
-def alone(case: tuple, sizes: tuple[int, ...]) -> list[float]:
+def alone(case: Case, sizes: tuple[int, ...]) -> list[float]:
     net = build(*case)
     return train(net, World(), lambda step: dense_loss(net, step, case, sizes))
 
 
-def dense_loss(net: NodeFormer, step: int, case: tuple, sizes: tuple[int, ...]) -> Tensor:
+def dense_loss(net: NodeFormer, step: int, case: Case, sizes: tuple[int, ...]) -> Tensor:
     """One process with all nodes and dense matrices: who hears whom is a mask."""
     attention, relation, order, _ = case
     features, classes, labeled, node_ids = nodes()
@@ -159,8 +158,9 @@ def dense_loss(net: NodeFormer, step: int, case: tuple, sizes: tuple[int, ...]) 
     draw = Draw(5, step, node_ids)
     hidden = finish(net, net.input(features), 0, draw, True)
     likelihood = torch.zeros((), dtype=torch.float64)
-    for index, layer in enumerate(net.layers, start=1):
-        kernel, noise = net._randomness(draw, index, features)
+    for index in range(1, MODEL.layers + 1):
+        layer, (kernel, noise) = net.layer(index), net._randomness(draw, index, features)
+        assert noise is not None
         queries, keys, values = (part(hidden).view(NODES, 2, -1) for part in (layer.query, layer.key, layer.value))
         logs = dense_log_products(kernel, queries, keys)  # [t, s, h]
         logs = logs.masked_fill(~heard[:, :, None], -torch.inf)
@@ -185,6 +185,7 @@ def dense_log_products(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     key_features = kernel.key_features(keys)
     logs = key_features.logs
     if kernel.epsilon > 0:
+        assert key_features.peak is not None
         logs = kernel.add_epsilon(logs, key_features.peak[:, None])
     return (kernel.query_features(queries)[:, None] + logs[None]).logsumexp(3)
 

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from pictures import EvaluatedRun, strongest_links, weights_among
+from table import FIGURES
 
-from tests.paper.test_table import made_result
+from tests.paper.building import made_result
 
 
 def run_main(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ def test_every_figure_without_its_inputs_is_one_line(
 ) -> None:
     run_main(tmp_path, monkeypatch)
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == len(figures.FIGURES)
+    assert len(told) == len(FIGURES)
     assert all("left out, it needs" in line for line in told)
     assert not list((tmp_path / "figures").iterdir())
 

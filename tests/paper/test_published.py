@@ -10,7 +10,7 @@ from torch import Tensor
 from transcription import FreshDraws, OwnDraws, Transcription
 
 from nfdist import seeds
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.config import AttentionConfig, AttentionKind, ModelConfig, RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.graph.relation import Relation, build_relations
 from nfdist.model.nodeformer import NodeFormer
@@ -37,7 +37,7 @@ def drawn(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def made_model(case: str, kind: str = "gumbel") -> tuple[NodeFormer, list[Relation]]:
+def made_model(case: str, kind: AttentionKind = "gumbel") -> tuple[NodeFormer, list[Relation]]:
     model, relation = CASES[case]
     attention = AttentionConfig(kind=kind, noise_draws=3, epsilon=EPSILON)
     ends = torch.randint(NODES, (2, 100), generator=torch.Generator().manual_seed(1))
@@ -53,7 +53,7 @@ def assert_close(ours: Tensor, theirs: Tensor) -> None:
 
 @pytest.mark.parametrize("kind", ["gumbel", "softmax"])
 @pytest.mark.parametrize("case", CASES)
-def test_loss_and_gradients_are_nodeformers(case: str, kind: str) -> None:
+def test_loss_and_gradients_are_nodeformers(case: str, kind: AttentionKind) -> None:
     net, relations = made_model(case, kind)
     features, labels = drawn(NODES, FEATURES, seed=0), torch.arange(NODES) % (CLASSES + 1) - 1
     draw = Draw(5, 9, NODE_IDS)

@@ -79,7 +79,8 @@ def test_a_result_holds_what_the_table_needs(tmp_path: Path) -> None:
     result = made_workshop(tmp_path, RecordedChildren()).make(OTHER)
     source = located_source(OTHER)
     assert source is not None
-    assert (result.metric, result.epochs, result.seconds, result.mean) == ("accuracy", 250, 3.0, pytest.approx(40.0))
+    assert (result.metric, result.epochs, result.seconds) == ("accuracy", 250, 3.0)
+    assert result.mean == pytest.approx(40.0)
     assert result.digest == row_digest(OTHER, source)
     assert result.command == "nfdist train launch/paper/mini-imagenet.toml model.heads=1"
     assert str(tmp_path) not in (tmp_path / "results" / "other.json").read_text()
@@ -155,8 +156,8 @@ def test_without_data_it_is_one_line(tmp_path: Path) -> None:
 def test_a_quick_row_from_data_to_table_and_again(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2, 80)
-    arrays = {"feat": np.eye(2, dtype=np.float32)[labels], "edge_index": generator.integers(0, 80, (2, 200))}
-    np.savez(tmp_path / "actor.npz", label=labels, **arrays)
+    features, edges = np.eye(2, dtype=np.float32)[labels], generator.integers(0, 80, (2, 200))
+    np.savez(tmp_path / "actor.npz", label=labels, feat=features, edge_index=edges)
     words = (
         "--quick",
         "--only",

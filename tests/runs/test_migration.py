@@ -24,8 +24,15 @@ from tests.training.building import build_partition, config_of, last_weights, ru
 
 # What version 0.1.0 wrote into every run of format version 2.
 STORED = (Path(__file__).parent / "stored" / "config_format_2.toml").read_text()
-YOUNGER_THAN_FORMAT_1 = ("edge_dropout", "anchors", "refinements", "graph_share", "similarity_threshold")
-YOUNGER_THAN_FORMAT_1 += ("eval_directions", "walk_length")
+YOUNGER_THAN_FORMAT_1 = (
+    "edge_dropout",
+    "anchors",
+    "refinements",
+    "graph_share",
+    "similarity_threshold",
+    "eval_directions",
+    "walk_length",
+)
 
 
 def stored_values() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from nfdist.runs.ranking import better, rank
 
 
 def test_missing_scores_are_below_all_others() -> None:
-    ordered = [{"valid": None}, {"valid": -2.0}, {"valid": 0}, {"valid": 0.5}]
+    ordered: list[dict[str, float | None]] = [{"valid": None}, {"valid": -2.0}, {"valid": 0}, {"valid": 0.5}]
     assert sorted([ordered[3], *ordered[:3]], key=rank) == ordered
     assert rank({}) == rank({"valid": math.nan}) == rank({"valid": None})
 

@@ -8,7 +8,7 @@ import scipy.sparse
 
 from nfdist.store.manifest import Manifest
 from nfdist.store.source_graph import SourceGraph
-from nfdist.store.writing import write_partition
+from nfdist.store.writing import EDGES_AT_ONCE, write_partition
 
 RECIPE = {"source": "a test", "method": "random", "parts": 3, "seed": 0, "options": {}, "nfdist": "0", "notes": []}
 
@@ -52,11 +52,15 @@ def in_edges(graph: SourceGraph) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
     return matrix.indptr, matrix.indices
 
 
-def write(directory: Path, graph: SourceGraph, num_parts: int = 3, assignment: Any = None) -> Manifest:
+def write(
+    directory: Path, graph: SourceGraph, num_parts: int = 3, assignment: Any = None, edges_at_once: int = EDGES_AT_ONCE
+) -> Manifest:
     if assignment is None:
         assignment = np.random.default_rng(9).integers(0, num_parts, graph.num_nodes)
     indptr, sources = in_edges(graph)
-    return write_partition(directory, graph, indptr, sources, assignment, num_parts, RECIPE, directed=True)
+    return write_partition(
+        directory, graph, indptr, sources, assignment, num_parts, RECIPE, directed=True, edges_at_once=edges_at_once
+    )
 
 
 def dense(graph: SourceGraph) -> Any:

@@ -43,9 +43,10 @@ def assert_dense_powers(hops: Hops, graph: Any, store: Store) -> None:
         for num_targets, num_sources in ((60, 60), (12, 30), (0, 30), (12, 0)):
             targets = torch.randperm(60, generator=generator)[:num_targets]
             sources = torch.randperm(60, generator=generator)[:num_sources]
-            np.testing.assert_array_equal(dense_adjacency(hops.induced(hop, sources)), truth[np.ix_(sources, sources)])
-            rectangle = hops.induced(hop, targets, sources)
-            np.testing.assert_array_equal(dense_adjacency(rectangle), truth[np.ix_(targets, sources)])
+            rows, columns = targets.numpy(), sources.numpy()
+            square, rectangle = hops.induced(hop, sources), hops.induced(hop, targets, sources)
+            np.testing.assert_array_equal(dense_adjacency(square), truth[np.ix_(columns, columns)])
+            np.testing.assert_array_equal(dense_adjacency(rectangle), truth[np.ix_(rows, columns)])
             assert rectangle.columns == num_sources
 
 

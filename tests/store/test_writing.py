@@ -35,7 +35,7 @@ def test_parts_own_ranges_and_keep_the_order_of_the_rows(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("assignment_type", [np.int8, np.uint64, np.int64])
-def test_an_empty_part_is_a_part(tmp_path: Path, assignment_type: type) -> None:
+def test_an_empty_part_is_a_part(tmp_path: Path, assignment_type: type[np.integer[Any]]) -> None:
     graph = build_graph()
     assignment = np.where(np.arange(60) % 2, 0, 3).astype(assignment_type)
     manifest = write(tmp_path / "p", graph, 5, assignment)
@@ -48,12 +48,9 @@ def test_an_empty_part_is_a_part(tmp_path: Path, assignment_type: type) -> None:
 
 
 @pytest.mark.parametrize("edges_at_once", [1, 13])
-def test_the_size_of_pieces_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edges_at_once: int
-) -> None:
+def test_the_size_of_pieces_changes_nothing(tmp_path: Path, edges_at_once: int) -> None:
     write(tmp_path / "whole", build_graph())
-    monkeypatch.setattr("nfdist.store.writing.EDGES_AT_ONCE", edges_at_once)
-    write(tmp_path / "pieces", build_graph())
+    write(tmp_path / "pieces", build_graph(), edges_at_once=edges_at_once)
     assert written_bytes(tmp_path / "whole") == written_bytes(tmp_path / "pieces")
 
 

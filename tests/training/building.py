@@ -1,13 +1,17 @@
 """A small graph on disk and a training of it, alone or as a rank of a test world."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from nfdist import settings
+from nfdist.collectives import total
 from nfdist.config import Config
+from nfdist.errors import NfdistError
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceOptions
@@ -58,6 +62,40 @@ def run_training(world: World, config_text: str, resume: bool = False) -> dict[s
     place = Place(world.rank, world.size, world.rank, world.size)
     result, stopped = train(settings.parse(config_text), place, world, torch.device("cpu"), resume)
     return None if stopped else result
+
+
+def several(world: World, configs: list[str]) -> None:
+    """Train one after the other."""
+    for config in configs:
+        run_training(world, config)
+
+
+def refused(world: World, texts: list[str]) -> list[str]:
+    """What is said of trainings that all ranks refuse."""
+    messages = []
+    for text in texts:
+        with pytest.raises(NfdistError) as caught:
+            run_training(world, text)
+        assert caught.value.everywhere
+        messages.append(str(caught.value))
+    return messages
+
+
+def cut_short(run: Path, cut: Path, step: int) -> None:
+    """What a run's directory would be had it ended right after a step."""
+    shutil.copytree(run, cut)
+    for path in (cut / "checkpoints" / "seed-0").glob("step-*"):
+        if int(path.name.removeprefix("step-")) > step:
+            shutil.rmtree(path)
+
+
+def resumed(world: World, whole: str, cut: str, run: str, step: int) -> None:
+    """Train at once, and again from where a copy of it ends."""
+    run_training(world, whole)
+    if world.rank == 0:
+        cut_short(Path(run), Path(settings.parse(cut).run.dir), step)
+    total(world, torch.zeros(1))
+    run_training(world, cut, resume=True)
 
 
 def last_weights(run: Path) -> dict[str, Tensor]:

@@ -97,7 +97,7 @@ def alone(*words: str | Path) -> list[str]:
 
 
 def torchrun(
-    *words: str | Path,
+    *words: str | Path | int,
     workers: int = 2,
     restarts: int = 0,
     program: tuple[str, ...] = NFDIST,

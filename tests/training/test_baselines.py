@@ -20,9 +20,16 @@ from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Pools, Position
 from nfdist.world import World
 from tests.comparing import difference
-from tests.training.building import build_partition, config_of, flat_weights, run_training, step_losses
-from tests.training.test_job import refused
-from tests.training.test_laws import resumed, several
+from tests.training.building import (
+    build_partition,
+    config_of,
+    flat_weights,
+    refused,
+    resumed,
+    run_training,
+    several,
+    step_losses,
+)
 from tests.worlds import run_world
 
 NEEDED = ["relation.order=1", "relation.scope=rank", "train.edge_loss=0"]
@@ -71,7 +78,7 @@ def test_a_resumed_run_is_bit_equal(name: str, words: list[str], graph: Path, tm
     """Ten steps at once, and seven, an end within an epoch, and the rest; dropout is on."""
     runs = [tmp_path / "whole", tmp_path / "cut"]
     texts = [settings.dump(config_of(graph, run, *keeping(name, 1, *words))) for run in runs]
-    resumed(World(), *texts, str(runs[0]), 7)
+    resumed(World(), texts[0], texts[1], str(runs[0]), 7)
     assert_bit_equal(*runs)
 
 
@@ -111,7 +118,7 @@ def averaged(graph: Path) -> torch.Tensor:
     config = config_of(graph, graph, *TOGETHER["averaged"])
     store = Store.open(graph)
     task, hops = Task(store.task, store.num_classes), Hops.open(store, 1)
-    model = build_model(config, store.num_features, task.num_classes).double()
+    model = build_model(config, store.num_features, task.num_classes).to(torch.float64)
     rows = store.take((store.split(torch.arange(store.num_nodes)) == TRAIN).nonzero()[:, 0]).double()
     model.input.set_statistics(rows.mean(0), rows.std(0, correction=0))
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)

@@ -24,6 +24,7 @@ from tests.training.building import (
     config_of,
     flat_weights,
     last_weights,
+    refused,
     run_training,
     step_losses,
 )
@@ -239,16 +240,6 @@ def test_mistakes_are_one_line(graph: Path, tmp_path: Path) -> None:
         trained(graph, tmp_path / "run", "data.split=random:0/0.5/0.5")
     with pytest.raises(ConfigError, match="roc_auc needs yes-or-no labels"):
         trained(graph, tmp_path / "other", "evaluate.metric=roc_auc")
-
-
-def refused(world: World, texts: list[str]) -> list[str]:
-    messages = []
-    for text in texts:
-        with pytest.raises(NfdistError) as caught:
-            run_training(world, text)
-        assert caught.value.everywhere
-        messages.append(str(caught.value))
-    return messages
 
 
 def different(world: World, first: str, second: str) -> list[str]:

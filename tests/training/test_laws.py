@@ -1,13 +1,11 @@
 """Law (c) through the real trainer: worlds of 1, 2 and 3 train the same weights, and a resumed run is bit-equal."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from nfdist import settings
-from nfdist.collectives import total
 from nfdist.graph.relation import Relation
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -16,14 +14,14 @@ from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.sampling import Pools, Position
-from nfdist.world import World
 from tests.comparing import difference
 from tests.training.building import (
     build_lopsided_partition,
     build_partition,
     config_of,
     flat_weights,
-    run_training,
+    resumed,
+    several,
     step_losses,
 )
 from tests.worlds import run_world
@@ -39,11 +37,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_lopsided_partition(tmp_path_factory.mktemp("lopsided") / "partition")
-
-
-def several(world: World, configs: list[str]) -> None:
-    for config in configs:
-        run_training(world, config)
 
 
 # A world of R with batches of B, and what one process does with batches of R x B.
@@ -120,22 +113,6 @@ def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
         loss.backward()
         optimizer.step()
     return torch.cat([tensor.detach().flatten() for _, tensor in sorted(model.state_dict().items())])
-
-
-def cut_short(run: Path, cut: Path, step: int) -> None:
-    """What a run's directory would be had it ended right after a step."""
-    shutil.copytree(run, cut)
-    for path in (cut / "checkpoints" / "seed-0").glob("step-*"):
-        if int(path.name.removeprefix("step-")) > step:
-            shutil.rmtree(path)
-
-
-def resumed(world: World, whole: str, cut: str, run: str, step: int) -> None:
-    run_training(world, whole)
-    if world.rank == 0:
-        cut_short(Path(run), Path(settings.parse(cut).run.dir), step)
-    total(world, torch.zeros(1))
-    run_training(world, cut, resume=True)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -6,6 +6,7 @@ import torch
 from nfdist.attention import ops
 from nfdist.attention.attend import attend_to, key_logs_met, pair_log_weights
 from nfdist.attention.dense import dense_log_weights
+from nfdist.attention.ops.cpu.edges import FAINT_AT_ONCE
 from nfdist.attention.summary import summarize
 from nfdist.sparse.adjacency import Adjacency
 from tests.attention.drawing import Problem, draw
@@ -39,8 +40,7 @@ def test_edge_weights_equal_the_dense_ones(scale: float, epsilon: float, heads: 
     assert_same(total, (weights[:, None] * dense).sum(), [problem.queries, problem.keys], 1e-10)
 
 
-def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nfdist.attention.ops.chunks._CHUNK_ELEMENTS", {"cpu": 64 * 12})
+def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes() -> None:
     problem = draw(nodes=200)
     generator = torch.Generator().manual_seed(4)
     sources = torch.cat([torch.arange(200), torch.randint(200, (500,), generator=generator)])
@@ -51,7 +51,7 @@ def test_a_graph_of_many_chunks_with_a_hub_and_isolated_nodes(monkeypatch: pytes
     dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
     total = ops.edge_log_likelihood(*features, graph, weights)
     assert_same(total, dense.sum(), [problem.queries, problem.keys], 1e-10)
-    assert difference(pair_log_weights(*features, graph.targets, graph.sources), dense) < 1e-10
+    assert difference(pair_log_weights(*features, graph.targets, graph.sources, chunk_rows=64), dense) < 1e-10
 
 
 def test_a_graph_without_edges_has_likelihood_zero() -> None:
@@ -71,9 +71,9 @@ def test_edges_whose_product_would_underflow_are_worked_out_alone(
     monkeypatch.setattr(
         "nfdist.attention.ops.cpu.edges.smallest_factor", lambda dtype: threshold
     )  # some of them, or all
-    monkeypatch.setattr("nfdist.attention.ops.cpu.edges.FAINT_AT_ONCE", 7)
-    problem = draw(heads=3, draws=2)
-    graph = random_graph(61, 300)
+    problem = draw(nodes=200, heads=3, draws=2)
+    graph = random_graph(200, 20_000)
+    assert 3 * graph.num_edges > 2 * FAINT_AT_ONCE
     weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     dense = dense_log_weights(problem.queries, problem.keys, problem.kernel)[:, 0, graph.targets, graph.sources].t()
     total = ops.edge_log_likelihood(*features_of(problem), graph, weights)
@@ -90,7 +90,7 @@ def test_faint_edges_add_up_in_one_order_with_several_threads(monkeypatch: pytes
     torch.set_num_threads(4)
     try:
         for _ in range(8):
-            ends = [queries.clone().requires_grad_(), keys.clone().requires_grad_()]
+            ends = queries.clone().requires_grad_(), keys.clone().requires_grad_()
             total = ops.edge_log_likelihood(*ends, normalizers, graph, weights)
             found.append(torch.cat(torch.autograd.grad(total, ends)))
     finally:

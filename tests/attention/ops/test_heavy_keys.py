@@ -6,7 +6,7 @@ import torch
 from nfdist.attention import ops
 from nfdist.attention.attend import attend
 from nfdist.attention.dense import dense_attend
-from nfdist.attention.ops.cpu.heavy_keys import few_are_heavy, find_heavy_keys, reach
+from nfdist.attention.ops.cpu.heavy_keys import HeavyKeys, few_are_heavy, find_heavy_keys, reach
 from nfdist.attention.summary import KeySummary, summarize
 from tests.attention.drawing import Problem, draw
 from tests.comparing import assert_same, difference
@@ -18,10 +18,10 @@ SUMMARIES = "nfdist.attention.ops.cpu.summaries"
 def only_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no noisy summary be made of all keys."""
 
-    def find(*arguments: object) -> object:
-        found = find_heavy_keys(*arguments)
+    def find(logs: torch.Tensor, noise: torch.Tensor, temperature: float) -> HeavyKeys:
+        found = find_heavy_keys(logs, noise, temperature)
         assert found is not None
-        assert found.counts.sum() < found.counts.numel() * arguments[1].shape[2] / 3
+        assert found.counts.sum() < found.counts.numel() * noise.shape[2] / 3
         return found
 
     monkeypatch.setattr(f"{SUMMARIES}.find_heavy_keys", find)
@@ -90,6 +90,7 @@ def test_keys_far_apart_are_summed_up_whole_or_stay_exact(scale: float) -> None:
 def test_where_many_keys_are_heavy_there_is_nothing_to_leave_out() -> None:
     problem = draw(nodes=900, draws=3, temperature=1.0)
     logs = problem.kernel.key_features(problem.keys).logs.movedim(0, -1)
+    assert problem.noise is not None
     assert find_heavy_keys(logs, problem.noise.movedim(0, -1), 1.0) is None
     assert not few_are_heavy(10**9, 1.0, torch.float32)
     assert not few_are_heavy(10**9, 1.5, torch.float32)
@@ -99,6 +100,7 @@ def test_where_many_keys_are_heavy_there_is_nothing_to_leave_out() -> None:
 
 def test_a_heavy_key_that_no_noise_favors_still_counts() -> None:
     problem = draw(nodes=900, draws=2, temperature=0.05, scale=0.3)
+    assert problem.noise is not None
     with torch.no_grad():
         problem.noise[17] = -3.0
         problem.keys[17] *= 12

@@ -1,12 +1,19 @@
 """The baselines written to be read, with dense matrices; the tests' oracle."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nfdist import seeds
 from nfdist.attention import ops
-from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.baselines.baseline import Baseline, Convolution
+from nfdist.model.baselines.gat import GAT
+from nfdist.model.baselines.gcn import GCN, SGC, DropEdge, JKNet
+from nfdist.model.baselines.mixhop import MixHop
+from nfdist.model.baselines.mlp import MLP
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.model.reference import adjacency_matrix, weighted
@@ -15,21 +22,22 @@ from tests.model.reference import adjacency_matrix, weighted
 def dense_logits(model: Baseline, features: Tensor, graph: Adjacency, draw: Draw) -> Tensor:
     """The logits of any baseline that has a definition here."""
     pattern = adjacency_matrix(graph, features.dtype)
-    return globals()[model.model.name](model, features, pattern, draw)
+    logits: Tensor = globals()[model.model.name](model, features, pattern, draw)
+    return logits
 
 
-def mlp(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+def mlp(model: MLP, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     hidden = model.input(hidden)
     for index, linear in enumerate(model.linears):
         hidden = linear(finish(model, hidden, index, draw))
     return hidden
 
 
-def gcn(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+def gcn(model: GCN, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     return convolved(model, hidden, weighted(pattern, True), draw)[-1]
 
 
-def dropedge(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+def dropedge(model: DropEdge, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     if model.training:
         key, ids = seeds.derive(draw.seed, "edges", draw.step), draw.node_ids
         for target, source in (pattern - torch.eye(len(ids), dtype=pattern.dtype)).clamp(min=0).nonzero().tolist():
@@ -38,22 +46,24 @@ def dropedge(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Te
     return gcn(model, hidden, pattern, draw)
 
 
-def sgc(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+def sgc(model: SGC, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     smoothed = torch.linalg.matrix_power(weighted(pattern, True), model.model.layers) @ hidden
-    return F.linear(smoothed, model.input.weight, model.convolutions[-1].bias)
+    return F.linear(smoothed, model.input.weight, convolutions_of(model)[-1].bias)
 
 
-def jknet(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+def jknet(model: JKNet, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     *states, last = convolved(model, hidden, weighted(pattern, True), draw)
     states.append(finish(model, last, len(states), draw))
     joined = torch.cat(states, 1) if model.model.jumping_knowledge else torch.stack(states).amax(0)
-    return model.output(joined)
+    logits: Tensor = model.output(joined)
+    return logits
 
 
-def convolved(model: Baseline, hidden: Tensor, relation: Tensor, draw: Draw) -> list[Tensor]:
+def convolved(model: GCN, hidden: Tensor, relation: Tensor, draw: Draw) -> list[Tensor]:
     """The finished states of a stack of convolutions, the last of them unfinished."""
     states: list[Tensor] = []
-    for index, (linear, layer) in enumerate(zip([model.input, *model.linears], model.convolutions, strict=True)):
+    for index, (linear, layer) in enumerate(zip(linears_of(model), convolutions_of(model), strict=True)):
+        assert layer.bias is not None
         hidden = relation @ hidden @ linear.weight.t() + layer.bias
         if index < len(model.linears):
             hidden = finish(model, hidden, index, draw)
@@ -61,18 +71,20 @@ def convolved(model: Baseline, hidden: Tensor, relation: Tensor, draw: Draw) -> 
     return states
 
 
-def mixhop(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+def mixhop(model: MixHop, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     relation = weighted(pattern, True)
-    for index, (linear, bias) in enumerate(zip([model.input, *model.linears], model.biases, strict=True)):
+    for index, (linear, bias) in enumerate(zip(linears_of(model), model.biases, strict=True)):
         powers = [torch.linalg.matrix_power(relation, power) for power in range(3)]
         blocks = linear.weight.chunk(3)
         mixed = [power @ hidden @ block.t() for power, block in zip(powers, blocks, strict=True)]
         hidden = finish(model, torch.cat(mixed, 1) + bias, index, draw)
-    return model.output(hidden)
+    logits: Tensor = model.output(hidden)
+    return logits
 
 
-def gat(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
-    for index, (linear, layer) in enumerate(zip([model.input, *model.linears], model.attentions, strict=True)):
+def gat(model: GAT, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    attentions: Iterable[Any] = model.attentions  # DGL's, which have no types
+    for index, (linear, layer) in enumerate(zip(linears_of(model), attentions, strict=True)):
         heads, width = layer.attn_l.shape[1:]
         rows = linear(hidden).view(-1, heads, width)
         sent, received = (rows * layer.attn_l).sum(2), (rows * layer.attn_r).sum(2)
@@ -84,9 +96,19 @@ def gat(model: Baseline, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
     return hidden
 
 
+def linears_of(model: GCN | MixHop | GAT) -> list[nn.Linear]:
+    """The linear map of every layer, the first one's is the input."""
+    return [model.input, *(linear for linear in model.linears if isinstance(linear, nn.Linear))]
+
+
+def convolutions_of(model: GCN | SGC) -> list[Convolution]:
+    return [layer for layer in model.convolutions if isinstance(layer, Convolution)]
+
+
 def finish(model: Baseline, rows: Tensor, index: int, draw: Draw) -> Tensor:
     if model.model.norm == "layer":
         norm = model.norms[index]
+        assert isinstance(norm, nn.LayerNorm)
         rows = F.layer_norm(rows, rows.shape[1:], norm.weight, norm.bias)
     rows = torch.where(rows > 0, rows, rows.exp() - 1 if model.model.activation == "elu" else 0.0)
     if model.training and model.model.dropout > 0:

@@ -1,6 +1,7 @@
 """Every baseline equals its dense definition, in outputs and gradients, and its draws belong to nodes and edges."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import scipy.sparse
@@ -11,6 +12,7 @@ from nfdist.config import Config, DropEdgeConfig, ModelConfig, RelationConfig, T
 from nfdist.errors import ConfigError
 from nfdist.graph.relation import Relation, build_relations
 from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.baselines.gat import GAT
 from nfdist.model.baselines.gcn import DropEdge
 from nfdist.model.build import MODELS, build_model
 from nfdist.model.nodeformer import NodeFormer
@@ -19,13 +21,14 @@ from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
 from tests.comparing import assert_same, difference, gradients
 from tests.model.baselines.reference import dense_logits
+from tests.model.building import jittered
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
 NAMES = sorted(MODELS.keys() - {"nodeformer", "idgl"})  # it learns its graph: test_idgl.py
 ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
 GRAPH = Adjacency.from_edges(ENDS[0], ENDS[1], NODES)  # directed, so that in- and out-degrees differ
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "one layer": {"layers": 1},
     "three layers, one head, ELU": {"layers": 3, "heads": 1, "activation": "elu"},
@@ -36,21 +39,12 @@ OPTIONS = {
 
 def build(name: str, options: str = "defaults", seed: int = 3) -> Baseline:
     own = DropEdgeConfig(edge_dropout=0.4 if name == "dropedge" else 0.0)
-    settings = {"layers": 2, "channels": 8, "heads": 2, "dropedge": own}
-    model = ModelConfig(name=name, **{**settings, **OPTIONS[options]})
+    settings: dict[str, Any] = {"layers": 2, "channels": 8, "heads": 2, "dropedge": own}
+    model = ModelConfig(name=name, **(settings | OPTIONS[options]))
     config = Config(model=model, relation=RelationConfig(order=1), train=TrainConfig(edge_loss=0.0))
     net = build_model(config, FEATURES, OUTPUTS, seed)
     assert isinstance(net, Baseline)
     return net.double()
-
-
-def jittered(net: Baseline) -> Baseline:
-    """Biases start at 0 and norms alike: make every parameter matter."""
-    with torch.no_grad():
-        for index, parameter in enumerate(net.parameters()):
-            generator = seeds.generator(index, "jitter")
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return net
 
 
 def inputs() -> tuple[torch.Tensor, Draw]:
@@ -59,7 +53,7 @@ def inputs() -> tuple[torch.Tensor, Draw]:
     return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
 
 
-def relations_of(graph: Adjacency) -> list:
+def relations_of(graph: Adjacency) -> list[Relation]:
     return build_relations(graph, 1, dtype=torch.float64)
 
 
@@ -132,9 +126,10 @@ def test_weights_and_draws_are_functions_of_the_seed_and_the_global_state_is_unt
 
 def test_the_same_layer_has_other_weights_under_another_name() -> None:
     net = build("gat", "three layers, one head, ELU")
-    first, second = (layer.attn_l for layer in net.attentions[:2])
-    assert not torch.equal(first, second)
-    assert not torch.equal(net.attentions[0].attn_l, net.attentions[0].attn_r)
+    assert isinstance(net, GAT)
+    attentions: list[Any] = list(net.attentions)  # DGL's, which have no types
+    assert not torch.equal(attentions[0].attn_l, attentions[1].attn_l)
+    assert not torch.equal(attentions[0].attn_l, attentions[0].attn_r)
 
 
 def test_dropedge_leaves_out_its_share_of_the_edges_and_no_loop() -> None:

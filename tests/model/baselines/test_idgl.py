@@ -26,14 +26,16 @@ from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import assert_same, difference
+from tests.model.building import jittered
+from tests.model.largest_tensor import LargestTensor
 from tests.model.reference import adjacency_matrix, weighted
-from tests.model.test_bounds import LargestTensor
 from tests.training.building import build_partition, config_of, run_training
 
 NODES, FEATURES, OUTPUTS = 29, 11, 4
 OWN = IdglConfig(refinements=3, similarity_threshold=0.1)
 MODEL = ModelConfig(name="idgl", channels=6, heads=3, dropout=0.4, idgl=OWN)
-GRAPH = Adjacency.from_edges(*torch.randint(NODES, (2, 70), generator=seeds.generator(0, "graph")), NODES)
+ENDS = torch.randint(NODES, (2, 70), generator=seeds.generator(0, "graph"))
+GRAPH = Adjacency.from_edges(ENDS[0], ENDS[1], NODES)
 RELATIONS = build_relations(GRAPH, 1, dtype=torch.float64)
 OPTIONS = {
     "all pairs": MODEL,
@@ -48,12 +50,7 @@ OPTIONS = {
 
 
 def build(model: ModelConfig) -> IDGL:
-    net = IDGL(FEATURES, OUTPUTS, model, seed=3).double()
-    with torch.no_grad():  # norms start as the identity: make every parameter matter
-        for index, parameter in enumerate(net.parameters()):
-            noise = torch.randn(parameter.shape, generator=seeds.generator(index, "jitter"), dtype=torch.float64)
-            parameter += 0.1 * noise
-    return net
+    return jittered(IDGL(FEATURES, OUTPUTS, model, seed=3))
 
 
 def inputs() -> tuple[Tensor, Draw]:
@@ -199,7 +196,7 @@ def test_through_all_nodes_as_anchors_one_hears_what_two_steps_bring() -> None:
 def test_with_anchors_no_pass_holds_all_pairs() -> None:
     nodes = 4000
     ends = torch.randint(nodes, (2, 9000), generator=seeds.generator(0, "ends"))
-    relations = build_relations(Adjacency.from_edges(*ends, nodes), 1)
+    relations = build_relations(Adjacency.from_edges(ends[0], ends[1], nodes), 1)
     model = IDGL(FEATURES, OUTPUTS, replace(MODEL, idgl=replace(OWN, anchors=20)))
     with LargestTensor() as largest:
         output = model(torch.ones(nodes, FEATURES), relations, Draw(1, 2, torch.arange(nodes)), auxiliary_scale=1.0)

@@ -1,0 +1,46 @@
+"""Models in which every parameter matters, with every option of NodeFormer."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from nfdist import seeds
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+
+Net = TypeVar("Net", bound=nn.Module)
+
+MODEL = ModelConfig(layers=2, channels=8, heads=2, random_features=12)
+ATTENTION = AttentionConfig(noise_draws=3)
+RELATION = RelationConfig(order=2)
+
+OPTIONS = {
+    "defaults": (MODEL, ATTENTION, RELATION),
+    "one head, one layer": (replace(MODEL, heads=1, layers=1), ATTENTION, RELATION),
+    "paper's large graphs": (
+        replace(MODEL, layers=3, heads=1, activation="elu", jumping_knowledge=True),
+        ATTENTION,
+        RelationConfig(order=1, gate="identity"),
+    ),
+    "no norm, no residual": (replace(MODEL, norm="none", residual=False), ATTENTION, RELATION),
+    "dropout": (replace(MODEL, dropout=0.5), ATTENTION, RELATION),
+    "dropout without ELU and norm": (replace(MODEL, dropout=0.3, norm="none"), ATTENTION, RELATION),
+    "no graph": (MODEL, ATTENTION, RelationConfig(order=0)),
+    "no graph, no residual": (replace(MODEL, residual=False), ATTENTION, RelationConfig(order=0)),
+    "order 3, unnormalized": (MODEL, ATTENTION, RelationConfig(order=3, normalize=False)),
+    "edge loss alone": (MODEL, ATTENTION, RelationConfig(order=2, gate="none")),
+    "softmax at 1.0": (MODEL, AttentionConfig(kind="softmax", temperature=1.0), RELATION),
+    "softmax at 0.25": (MODEL, AttentionConfig(kind="softmax"), RELATION),
+    "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
+}
+
+
+def jittered(net: Net) -> Net:
+    """A model, in float64, whose gates no longer start equal, nor its biases at 0 and its norms as the identity."""
+    net.double()
+    with torch.no_grad():
+        for index, parameter in enumerate(net.parameters()):
+            generator = seeds.generator(index, "jitter")
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return net
