@@ -14,8 +14,8 @@ from nfdist.sparse.csr import sparse_csr
 
 def sparse_rows(dense: Tensor) -> Tensor:
     matrix = scipy.sparse.csr_array(dense.numpy())
-    parts = (torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data))
-    return sparse_csr(*parts, (len(dense), dense.shape[1]))
+    indptr, indices, values = (torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    return sparse_csr(indptr, indices, values, (len(dense), dense.shape[1]))
 
 
 def test_products_with_the_same_sparse_rows_transpose_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
