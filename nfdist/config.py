@@ -94,6 +94,10 @@ class ModelConfig:
     norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")
     activation: Activation = setting("none", "after each layer; baselines have ReLU where this is none")
     jumping_knowledge: bool = setting(False, "whether the output sees the states of all layers")
+    graph_layers: int = setting(0, "convolutions in a branch beside the attention; 0: none", Bounds(0, 100), before=0)
+    branch_share: float = setting(
+        0.5, "the branch's part of the logits; 0: learned, from one half", FRACTION, before=0.5
+    )
     dropedge: DropEdgeConfig = field(default_factory=DropEdgeConfig)
     idgl: IdglConfig = field(default_factory=IdglConfig)
 
@@ -241,6 +245,11 @@ class Config:
             raise ConfigError(
                 f"train.edge_loss = {self.train.edge_loss} needs a graph, and relation.order is 0: "
                 "set train.edge_loss=0 or relation.order to at least 1"
+            )
+        if self.model.graph_layers and not (self.relation.order and self.relation.normalize):
+            raise ConfigError(
+                f"model.graph_layers = {self.model.graph_layers} needs a graph with normalized weights: set "
+                "relation.order to at least 1 and relation.normalize=true, or model.graph_layers=0"
             )
 
 

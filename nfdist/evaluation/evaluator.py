@@ -18,7 +18,7 @@ from nfdist.collectives import gather, largest, raised_on_all_ranks, together
 from nfdist.errors import ConfigError
 from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, TopNeighbors
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
-from nfdist.evaluation.full import Evaluation, Listener
+from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluation.scores import direction, resolve_metric, score
 from nfdist.evaluation.states import writing_states
@@ -124,12 +124,14 @@ class Evaluator:
         edges = EdgeWeights(self._store, self._world, nodes, layers) if wanted.edges else None
         links = TopNeighbors(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
         with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
+        branch_listener: BranchListener | None = None
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         with ExitStack() as stack:
             if with_states:
                 states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
                 listeners.append(states)
-            evaluation = self._evaluated(trained, listeners)
+                branch_listener = states.write_branch
+            evaluation = self._evaluated(trained, listeners, branch_listener)
             split = split_of(self._seen, trained.config.data, trained.seed)
             facts = self._scores(evaluation, split)
             if with_states:
@@ -142,11 +144,14 @@ class Evaluator:
             links.write(folder / NEIGHBORS_FILE, self._store)
         return facts
 
-    def _evaluated(self, trained: TrainedModel, listeners: Sequence[Listener]) -> Evaluation:
-        rows = (trained.config.model.layers + 1) * len(self._full.nodes)
+    def _evaluated(
+        self, trained: TrainedModel, listeners: Sequence[Listener], branch_listener: BranchListener | None
+    ) -> Evaluation:
+        model, layers = trained.model, trained.config.model.layers
+        rows = (model.num_states if isinstance(model, NodeFormer) else layers + 1) * len(self._full.nodes)
         shown = log.progress(rows, "evaluate") if self._world.rank == 0 else nullcontext()
         with shown as progress:
-            return self._full.evaluate(trained.model, trained.evaluation_seed, progress, listeners)
+            return self._full.evaluate(trained.model, trained.evaluation_seed, progress, listeners, branch_listener)
 
     def _scores(self, evaluation: Evaluation, split: Tensor) -> dict[str, Any]:
         nodes = torch.arange(evaluation.nodes.start, evaluation.nodes.stop)

@@ -5,10 +5,11 @@ other ranks that their edges start from; then every chunk of rows goes through t
 the next one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
 from nfdist.graph.workers import MOST_WORKERS, Workers, keep_freed_memory
 from nfdist.log import Progress
+from nfdist.model.branch import GraphBranch
 from nfdist.model.layer import AttentionLayer, BoundLayer
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Model
@@ -69,6 +71,9 @@ class LayerInput:
 
 
 Listener = Callable[[LayerInput], None]
+# Is told of the states that convolution `index` (from 1) of a graph branch is about to see, by rows.
+BranchListener = Callable[[int, Callable[[slice], Tensor]], None]
+Result = TypeVar("Result")
 
 
 class FullGraph:
@@ -105,7 +110,12 @@ class FullGraph:
 
     @torch.no_grad()
     def evaluate(
-        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+        self,
+        model: Model,
+        seed: int,
+        progress: Progress | None = None,
+        listeners: Sequence[Listener] = (),
+        branch_listener: BranchListener | None = None,
     ) -> Evaluation:
         """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
 
@@ -113,12 +123,16 @@ class FullGraph:
         """
         assert isinstance(model, NodeFormer)
         keep_freed_memory()
-        states, spare, logits = together(self._world, partial(self._room_for, model))
+        states, spare, logits, branch_logits = together(self._world, partial(self._room_for, model))
+        if model.branch is not None:
+            self._convolve(model, model.branch, [states, spare], branch_logits, progress, branch_listener)
         make: Callable[[slice], Tensor] = partial(self._first_rows, model)
         summaries: list[KeySummary] = []
         for index in range(model.model.layers + 1):
             kernel = model.evaluation_kernel(seed, index + 1, states) if index < model.model.layers else None
-            summary = self._swept(_Sweep(model, index, make, kernel, self._shard, states, logits), progress)
+            summary = self._swept(
+                _Sweep(model, index, make, kernel, self._shard, states, logits, branch_logits), progress
+            )
             if kernel is None or summary is None:
                 break
             summaries.append(all_reduce_summary(summary, self._world))
@@ -130,9 +144,43 @@ class FullGraph:
             states, spare = spare, states
         return Evaluation(self.nodes, logits, states[: len(self.nodes)], tuple(summaries))
 
-    def _first_rows(self, model: NodeFormer, rows: slice) -> Tensor:
+    def _convolve(
+        self,
+        model: NodeFormer,
+        branch: GraphBranch,
+        states: list[Tensor],
+        logits: Tensor,
+        progress: Progress | None,
+        listener: BranchListener | None,
+    ) -> None:
+        """The logits of a graph branch for all rows; its states take turns in two tensors."""
+
+        def sweep(index: int, rows: slice) -> None:
+            epilogue = model.branch_epilogue(branch, index)
+            if index == 0:
+                hidden = branch.first_state(self._features(rows), epilogue)
+            else:
+                before = states[1 - index % 2]
+                neighbors = self._shard.neighbors(before, rows, 1)
+                hidden = branch.next_state(index, self._shard.load(before, rows), neighbors, epilogue)
+            if index == branch.num_layers:
+                logits[rows] = branch.output(hidden)
+            else:
+                self._shard.store(states[index % 2], rows, hidden)
+
+        for index in range(branch.num_layers + 1):
+            list(self._by_chunks(model, partial(sweep, index), progress))
+            if index < branch.num_layers:
+                self._shard.fetch(states[index % 2])
+                if listener is not None:
+                    listener(index + 1, partial(self._shard.load, states[index % 2]))
+
+    def _features(self, rows: slice) -> Tensor:
         node_ids = torch.arange(self.nodes.start + rows.start, self.nodes.start + rows.stop)
-        return model.first_state(self._store.take(node_ids).to(self._dtype))
+        return self._store.take(node_ids).to(self._dtype)
+
+    def _first_rows(self, model: NodeFormer, rows: slice) -> Tensor:
+        return model.first_state(self._features(rows))
 
     def _next_rows(self, bound: BoundLayer, states: Tensor, rows: slice) -> Tensor:
         neighbors = self._shard.neighbors(states, rows)  # first: its sums leave nothing in the caches
@@ -140,14 +188,21 @@ class FullGraph:
 
     def _swept(self, sweep: "_Sweep", progress: Progress | None) -> KeySummary | None:
         """Sweep over all rows, and merge the summaries of the chunks in their order."""
+        summary = None if len(self.nodes) else sweep.summarized(sweep.states[:0])
+        for part in self._by_chunks(sweep.model, sweep, progress):
+            summary = part if summary is None or part is None else summary.merge(part)
+        return summary
+
+    def _by_chunks(
+        self, model: NodeFormer, work: Callable[[slice], Result], progress: Progress | None
+    ) -> Iterator[Result]:
+        """What is made of all rows, some at a time, in their order."""
         with Workers(1 if len(self.nodes) <= FEW_ROWS else MOST_WORKERS) as workers:
-            chunks = self._chunks(sweep.model, workers.count)
-            summary = None if chunks else sweep.summarized(sweep.states[:0])
-            for rows, part in zip(chunks, workers.map(sweep, chunks), strict=True):
-                summary = part if summary is None or part is None else summary.merge(part)
+            chunks = self._chunks(model, workers.count)
+            for rows, part in zip(chunks, workers.map(work, chunks), strict=True):
+                yield part
                 if progress is not None:
                     progress.advance(rows.stop - rows.start)
-        return summary
 
     def _chunks(self, model: NodeFormer, workers: int) -> list[slice]:
         """Rows small enough for caches and memory, and some for every worker."""
@@ -158,7 +213,7 @@ class FullGraph:
         return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
 
     def _room_for(self, model: NodeFormer) -> list[Tensor]:
-        """Two states of all rows and the logits; later evaluations of models of the same width use them again."""
+        """Two states of all rows, the logits, and those of a branch; later evaluations of the same widths use them."""
         if model.input.in_features != self._store.num_features:
             raise ConfigError(
                 f"the model takes {model.input.in_features} features, the nodes of {self._store.directory} have "
@@ -168,7 +223,8 @@ class FullGraph:
         assert model.input.weight.dtype == self._dtype
         assert (model.relation.order, model.relation.normalize) == (self._relation.order, self._relation.normalize)
         states = (self._shard.num_sources, model.model.channels)
-        shapes = [states, states, (len(self.nodes), model.output.out_features)]
+        outputs = model.output.out_features
+        shapes = [states, states, (len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]
         if [tuple(tensor.shape) for tensor in self._room] != shapes:
             self._room.clear()  # first, so that its place can be taken
             self._room = [self._spill.tensor(shape, self._dtype) for shape in shapes]
@@ -186,6 +242,7 @@ class _Sweep:
     shard: Shard
     states: Tensor
     logits: Tensor
+    branch_logits: Tensor
 
     def __call__(self, rows: slice) -> KeySummary | None:
         hidden, so_far = self.make(rows), self.logits[rows]
@@ -194,6 +251,8 @@ class _Sweep:
             so_far.copy_(logits)
         if self.kernel is None:
             self.states[rows] = hidden
+            if self.model.branch is not None:
+                so_far.copy_(self.model.branch.mix(so_far, self.branch_logits[rows]))
         else:
             self.shard.store(self.states, rows, hidden)
         return self.summarized(hidden)

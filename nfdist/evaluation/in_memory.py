@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from nfdist.config import RelationConfig
-from nfdist.evaluation.full import Evaluation, Listener
+from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.graph.division import divide
 from nfdist.graph.relation import Relation
 from nfdist.log import Progress
@@ -33,12 +33,18 @@ class InMemoryGraph:
 
     @torch.no_grad()
     def evaluate(
-        self, model: Model, seed: int, progress: Progress | None = None, listeners: Sequence[Listener] = ()
+        self,
+        model: Model,
+        seed: int,
+        progress: Progress | None = None,
+        listeners: Sequence[Listener] = (),
+        branch_listener: BranchListener | None = None,
     ) -> Evaluation:
         """Evaluate a model in evaluation mode, on the CPU. There is nothing to listen to in a baseline."""
         assert isinstance(model, Baseline)
         assert not model.training
         assert not listeners
+        assert branch_listener is None
         logits = model(self._features, self._relations, Draw(seed, 0, self._everyone)).logits
         if progress is not None:
             progress.advance((model.model.layers + 1) * len(self.nodes))

@@ -17,6 +17,7 @@ from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.model.loading import TrainedModel
+from nfdist.store.gate import Column
 from nfdist.store.hops import Hops
 from nfdist.store.ranges import joined
 from nfdist.store.store import Store
@@ -50,21 +51,32 @@ class StatesPredictor:
     def _predicted(self, new_nodes: NewNodes) -> Tensor:
         model, hops = self._model, self._hops(new_nodes)
         totals = [_totals(hop) for hop in hops]
-        hidden = model.first_state(new_nodes.features.to(model.input.weight.dtype))
+        features = new_nodes.features.to(model.input.weight.dtype)
+        hidden = model.first_state(features)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
-            hidden = model.bind(index, kernel, summary)(hidden, self._neighbors(hops, totals, index, hidden))
+            neighbors = self._neighbors(hops, totals, self._states.hidden[index - 1 : index], hidden)
+            hidden = model.bind(index, kernel, summary)(hidden, neighbors)
             logits = model.logits(hidden, index, logits)
         assert logits is not None
+        return logits if model.branch is None else model.branch.mix(logits, self._branch_logits(features, hops, totals))
+
+    def _branch_logits(self, features: Tensor, hops: Sequence[Hop], totals: Sequence[Tensor]) -> Tensor:
+        model, branch = self._model, self._model.branch
+        assert branch is not None
+        hidden = branch.first_state(features, model.branch_epilogue(branch, 0))
+        for index in range(1, branch.num_layers + 1):
+            neighbors = self._neighbors(hops[:1], totals[:1], self._states.branch[index - 1 : index], hidden)
+            hidden = branch.next_state(index, hidden, neighbors, model.branch_epilogue(branch, index))
+        logits: Tensor = branch.output(hidden)
         return logits
 
-    def _neighbors(self, hops: Sequence[Hop], totals: Sequence[Tensor], layer: int, hidden: Tensor) -> SummedNeighbors:
-        """What new nodes get from the states that a layer saw in the evaluation, and from their own."""
+    def _neighbors(
+        self, hops: Sequence[Hop], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor
+    ) -> SummedNeighbors:
+        """What new nodes get from the states that a layer has seen in the evaluation, and from their own."""
         everyone = slice(0, len(hidden))
-        sums = [
-            hop.sums(everyone, self._states.hidden[layer - 1].at(hop.segments[0].sources.numpy()), hidden)
-            for hop in hops
-        ]
+        sums = [hop.sums(everyone, seen[0].at(hop.segments[0].sources.numpy()), hidden) for hop in hops]
         return SummedNeighbors(sums, torch.stack(list(totals), 1) if hops else hidden[:, :0])
 
     def _hops(self, new_nodes: NewNodes) -> list[Hop]:

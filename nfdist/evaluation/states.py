@@ -2,6 +2,7 @@
 
 summary/          every layer's summary of all keys, and what all of this was made from
 hidden-0.npy ...  the hidden states [nodes, c] before each layer, by node id, if the model looks at the graph
+branch-0.npy ...  those before each convolution of the graph branch, if there is one
 roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
 """
 
@@ -47,6 +48,7 @@ class States:
     summaries: tuple[KeySummary, ...]
     hidden: tuple[Column, ...]
     roots: Column | None
+    branch: tuple[Column, ...] = ()
 
     @staticmethod
     def open(run_path: Path, trained: TrainedModel) -> "States":
@@ -69,8 +71,11 @@ class States:
                 "with --checkpoint"
             )
         mapped = {name: _map(Gate(folder / name, facts, cure, CheckpointError)) for name, facts in stored.items()}
-        hidden = tuple(mapped[name] for name in map(_hidden_file, range(len(mapped))) if name in mapped)
-        return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE))
+        hidden, branch = (
+            tuple(mapped[name] for name in map(file, range(len(mapped))) if name in mapped)
+            for file in (_hidden_file, _branch_file)
+        )
+        return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE), branch)
 
 
 class StatesWriter:
@@ -90,6 +95,11 @@ class StatesWriter:
         if seen.index == 1 and seen.shard.factors is not None:
             self._write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
         self._write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
+
+    def write_branch(self, index: int, hidden: Callable[[slice], Tensor]) -> None:
+        """Write the states [rows, c] before a convolution of the graph branch. Every rank must call this."""
+        like = hidden(slice(0, 0))
+        self._write(_branch_file(index - 1), like.shape[1], like.dtype, hidden)
 
     def write_summaries(self, summaries: Sequence[KeySummary], trained: TrainedModel) -> None:
         """Write the summaries and what they were made from. Every rank must call this."""
@@ -141,6 +151,10 @@ def writing_states(
 
 def _hidden_file(layer: int) -> str:
     return f"hidden-{layer}.npy"
+
+
+def _branch_file(layer: int) -> str:
+    return f"branch-{layer}.npy"
 
 
 def _as_bytes(rows: Tensor) -> Tensor:

@@ -83,9 +83,10 @@ class Shard:
         """Fill in the copies of other ranks' rows. Every rank must call this."""
         self.halo.fetch(states, self._world)
 
-    def neighbors(self, states: Tensor, rows: slice) -> SummedNeighbors:
-        """The neighbors of some rows; summed at once, since that leaves nothing in the caches."""
-        return SummedNeighbors([hop.sums(rows, states, states[rows]) for hop in self.hops], self.totals[rows])
+    def neighbors(self, states: Tensor, rows: slice, order: int | None = None) -> SummedNeighbors:
+        """The neighbors of some rows up to an order; summed at once, since that leaves nothing in the caches."""
+        sums = [hop.sums(rows, states, states[rows]) for hop in self.hops[:order]]
+        return SummedNeighbors(sums, self.totals[rows, :order])
 
     def source_factors(self, rows: slice) -> Tensor:
         """1 / sqrt(out-degree) of some rows in every hop, [rows, order], where relations are normalized."""

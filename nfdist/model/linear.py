@@ -53,6 +53,13 @@ class InputLinear(UndrawnLinear):
         return embedded if self.bias is None else self.bias + embedded
 
 
+def standardize(model: nn.Module, mean: Tensor, deviation: Tensor) -> None:
+    """Give all inputs of a model the statistics [f] of the training nodes."""
+    for module in model.modules():
+        if isinstance(module, InputLinear):
+            module.set_statistics(mean, deviation)
+
+
 def sparse_product(rows: Tensor, table: Tensor) -> Tensor:
     """Sparse CSR rows [n, f] times a dense table [f, c]; only the table has a gradient, so none is of size [n, f]."""
     entries: Adjacency | None = _ENTRIES.get(rows)

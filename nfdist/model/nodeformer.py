@@ -3,6 +3,7 @@
 input linear, norm, ELU, dropout
 layers x ( attention + relational bias, output linear, residual, norm, optional ELU, dropout )
 output linear, over the last state or over all of them (jumping knowledge)
+beside them, optionally, a branch of graph convolutions, whose logits are mixed with these (branch.py)
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
 from nfdist.graph.neighbors import BatchNeighbors
 from nfdist.graph.relation import Relation
+from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
 from nfdist.model.initialize import initialize
 from nfdist.model.layer import AttentionLayer, BoundLayer
@@ -73,6 +75,11 @@ class NodeFormer(nn.Module):
             nn.LayerNorm(channels) for _ in range(layers + 1 if self.model.norm == "layer" else 0)
         )
         self.output = UndrawnLinear(joined, num_outputs)
+        self.branch: GraphBranch | None = None
+        if self.model.graph_layers:
+            branch = (channels, self.model.graph_layers, self.model.branch_share)
+            norm, scaled = self.model.norm == "layer", self.model.standardize
+            self.branch = GraphBranch(num_features, num_outputs, *branch, norm=norm, scaled=scaled)
         self._evaluation_kernels: dict[tuple[object, ...], Kernel] = {}
         initialize(self, seed)
 
@@ -107,7 +114,11 @@ class NodeFormer(nn.Module):
         self._check(features, relations, draw, auxiliary_scale, halo)
         embedded: Tensor = self.input(features)
         with full_precision(embedded.device):  # exponents and sums need their digits
-            return self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
+            output = self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
+            if self.branch is None:
+                return output
+            branch_logits = self._convolve(self.branch, features, relations, draw, world or World(), halo)
+            return Output(self.branch.mix(output.logits, branch_logits), output.auxiliary_loss)
 
     def _attend(
         self,
@@ -141,6 +152,24 @@ class NodeFormer(nn.Module):
         assert logits is not None
         return Output(logits, loss)
 
+    def _convolve(
+        self,
+        branch: GraphBranch,
+        features: Tensor,
+        relations: Sequence[Relation],
+        draw: Draw,
+        world: World,
+        halo: Halo | None,
+    ) -> Tensor:
+        """The logits of the graph branch."""
+        hidden = branch.first_state(features, self.branch_epilogue(branch, 0, draw))
+        for index in range(1, branch.num_layers + 1):
+            states = hidden if halo is None else halo.extend(hidden, world)
+            neighbors = BatchNeighbors(relations[:1], states)
+            hidden = branch.next_state(index, hidden, neighbors, self.branch_epilogue(branch, index, draw))
+        logits: Tensor = branch.output(hidden)
+        return logits
+
     def bind(self, index: int, kernel: Kernel, summary: KeySummary) -> BoundLayer:
         """The layer, from 1, that makes state `index` in an evaluation."""
         return self.layer(index).bind(kernel, summary, self.epilogue(index))
@@ -148,6 +177,11 @@ class NodeFormer(nn.Module):
     def first_state(self, features: Tensor) -> Tensor:
         """State 0 of rows of features in an evaluation."""
         return add_norm([self.input(features)], self.epilogue(0))
+
+    @property
+    def num_states(self) -> int:
+        """How many states of all nodes an evaluation makes."""
+        return self.model.layers + 1 + (0 if self.branch is None else self.branch.num_layers + 1)
 
     @property
     def num_features(self) -> int:
@@ -179,14 +213,19 @@ class NodeFormer(nn.Module):
 
     def epilogue(self, index: int, draw: Draw | None = None) -> Epilogue:
         """What makes state `index` of a linear map; the input's activation is not optional, dropout needs a draw."""
-        dropout = None
-        if self.training and self.model.dropout > 0:
-            assert draw is not None
-            key = seeds.derive(draw.seed, "dropout", draw.step, index)
-            dropout = Dropout(self.model.dropout, key, draw.node_ids)
         norm = self.norms[index] if self.norms else None
         assert norm is None or isinstance(norm, nn.LayerNorm)
-        return Epilogue(norm, index == 0 or self.model.activation == "elu", dropout)
+        return Epilogue(norm, index == 0 or self.model.activation == "elu", self._dropout(draw, index))
+
+    def branch_epilogue(self, branch: GraphBranch, index: int, draw: Draw | None = None) -> Epilogue:
+        """What makes state `index` of the graph branch."""
+        return Epilogue(branch.norm(index), True, self._dropout(draw, index, "branch"))
+
+    def _dropout(self, draw: Draw | None, *which: int | str) -> Dropout | None:
+        if not self.training or self.model.dropout == 0:
+            return None
+        assert draw is not None
+        return Dropout(self.model.dropout, seeds.derive(draw.seed, "dropout", draw.step, *which), draw.node_ids)
 
     def evaluation_kernel(self, seed: int, layer: int, like: Tensor) -> Kernel:
         """The directions and the temperature that a layer (from 1) has in evaluation, on the device of `like`."""

@@ -8,7 +8,7 @@ from signal import Signals
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nfdist import log
 from nfdist.collectives import tally
@@ -20,6 +20,7 @@ from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
+from nfdist.model.linear import standardize
 from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
@@ -106,7 +107,8 @@ class Trainer:
             load_weights(self.model, job.initial_weights, config.train.init_from)
         elif config.model.standardize:
             trained = (self.split == TRAIN).nonzero()[:, 0]
-            self.model.input.set_statistics(*feature_statistics(store, trained, job.world))
+            assert isinstance(self.model, nn.Module)
+            standardize(self.model, *feature_statistics(store, trained, job.world))
         replica = replicate(self.model, job.world)
         self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)

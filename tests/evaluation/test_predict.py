@@ -22,7 +22,7 @@ from tests.comparing import difference
 from tests.evaluation.building import Options, write_graph
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
-from tests.model.reference import adjacency_matrix, finish, weighted
+from tests.model.reference import adjacency_matrix, finish, mixed_with_branch, weighted
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}
@@ -119,7 +119,14 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
         )
         states.append(new)
     logits: Tensor = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new)
-    return logits.detach()
+    if model.relation.order == 0:
+        return logits.detach()
+    from_old, own = new_weights(joins, step, store, model.relation)
+    everyone = torch.block_diag(weighted(step, model.relation.normalize), torch.diag(own))
+    everyone[store.num_nodes :, : store.num_nodes] = from_old
+    padded = torch.cat([logits.new_zeros(store.num_nodes, logits.shape[1]), logits])
+    mixed = mixed_with_branch(model, padded, torch.cat([old, features.double()]), everyone, draw)
+    return mixed[store.num_nodes :].detach()
 
 
 def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: RelationConfig) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,8 @@ def evaluate_with_states(
     hops = Hops.open(store, model.relation.order)
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:
-        evaluation = full.evaluate(model, trained.evaluation_seed, listeners=[states])
+        evaluation = full.evaluate(
+            model, trained.evaluation_seed, listeners=[states], branch_listener=states.write_branch
+        )
         states.write_summaries(evaluation.summaries, trained)
     return evaluation, full

@@ -32,6 +32,16 @@ OPTIONS = {
     "edge loss alone": (MODEL, ATTENTION, RelationConfig(order=2, gate="none")),
     "softmax at 1.0": (MODEL, AttentionConfig(kind="softmax", temperature=1.0), RELATION),
     "softmax at 0.25": (MODEL, AttentionConfig(kind="softmax"), RELATION),
+    "graph branch": (
+        replace(MODEL, graph_layers=2, branch_share=0.3, activation="elu", jumping_knowledge=True),
+        ATTENTION,
+        RELATION,
+    ),
+    "learned share, dropout, no norm": (
+        replace(MODEL, graph_layers=1, branch_share=0.0, dropout=0.5, norm="none"),
+        ATTENTION,
+        replace(RELATION, order=1, gate="none"),
+    ),
     "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
 }
 

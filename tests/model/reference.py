@@ -35,7 +35,23 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
         joined = joined + hidden if model.model.residual else joined
         hidden = finish(model, joined, index, draw, model.model.activation == "elu")
         states.append(hidden)
-    return model.output(torch.cat(states, 1) if model.model.jumping_knowledge else hidden), likelihood
+    logits = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else hidden)
+    return mixed_with_branch(model, logits, features, weighted(reach, True), draw), likelihood
+
+
+def mixed_with_branch(model: NodeFormer, logits: Tensor, features: Tensor, relation: Tensor, draw: Draw) -> Tensor:
+    """(1 - share) logits + share x those of the graph branch, if there is one, over Â_1 [n, n]."""
+    branch = model.branch
+    if branch is None:
+        return logits
+    state: Tensor = branch.input(features)
+    for index in range(model.model.graph_layers + 1):
+        state = relation @ branch.convolutions[index - 1](state) + state if index else state
+        state = branch.norms[index](state) if len(branch.norms) else state
+        state = dropped(model, F.elu(state), draw, index, "branch")
+    share = branch.mixing.sigmoid() if model.model.branch_share == 0 else model.model.branch_share
+    branch_logits: Tensor = branch.output(state)
+    return (1 - share) * logits + share * branch_logits
 
 
 def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:
@@ -54,9 +70,12 @@ def weighted(paths: Tensor, normalize: bool) -> Tensor:
 
 def finish(model: NodeFormer, rows: Tensor, index: int, draw: Draw, elu: bool) -> Tensor:
     rows = model.norms[index](rows) if len(model.norms) else rows
-    rows = F.elu(rows) if elu else rows
+    return dropped(model, F.elu(rows) if elu else rows, draw, index)
+
+
+def dropped(model: NodeFormer, rows: Tensor, draw: Draw, *which: int | str) -> Tensor:
     if model.training and model.model.dropout > 0:
-        key = seeds.derive(draw.seed, "dropout", draw.step, index)
+        key = seeds.derive(draw.seed, "dropout", draw.step, *which)
         keep, scale = ops.keep_mask(key, draw.node_ids, rows.shape[1], model.model.dropout)
         rows = rows * keep * scale
     return rows

@@ -1,0 +1,51 @@
+"""A graph branch: convolutions beside the attention, whose logits are mixed with those of the attention.
+
+    g_0 = dropout(elu(norm(input linear)));   g_i = dropout(elu(norm(Â_1 (g W + b) + g)));   logits = output linear
+
+As a layer of NodeFormer, each is a function of rows and their `Neighbors`, whoever provides them.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from nfdist.graph.neighbors import Neighbors
+from nfdist.model.epilogue import Epilogue, add_norm
+from nfdist.model.linear import InputLinear, UndrawnLinear
+
+
+class GraphBranch(nn.Module):
+    """`layers` convolutions of `channels`; `share` is the branch's part of the logits, 0 for one that is learned."""
+
+    def __init__(
+        self, num_features: int, num_outputs: int, channels: int, layers: int, share: float, *, norm: bool, scaled: bool
+    ) -> None:
+        super().__init__()
+        self.num_layers = layers
+        self.input = InputLinear(num_features, channels, standardize=scaled)
+        self.convolutions = nn.ModuleList(UndrawnLinear(channels, channels) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(layers + 1 if norm else 0))
+        self.output = UndrawnLinear(channels, num_outputs)
+        self._fixed_share = share
+        if share == 0:
+            self.mixing = nn.Parameter(torch.zeros(()))  # through a sigmoid: one half
+
+    def norm(self, index: int) -> nn.LayerNorm | None:
+        """The norm of state `index`, if there is any."""
+        norm = self.norms[index] if self.norms else None
+        assert norm is None or isinstance(norm, nn.LayerNorm)
+        return norm
+
+    def first_state(self, features: Tensor, epilogue: Epilogue) -> Tensor:
+        """State 0 [n, c] of rows of features."""
+        return add_norm([self.input(features)], epilogue)
+
+    def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
+        """State `index`, from 1, of rows with the state before, by their neighbors' states before."""
+        convolution = self.convolutions[index - 1]
+        assert isinstance(convolution, nn.Linear)
+        related = neighbors.related(hidden, convolution.weight[None], convolution.bias[None])
+        return add_norm([related, hidden], epilogue)
+
+    def mix(self, logits: Tensor, branch_logits: Tensor) -> Tensor:
+        """The logits of the model, of those of the attention and of the branch [n, outputs]."""
+        return torch.lerp(logits, branch_logits, self._fixed_share or self.mixing.sigmoid())
