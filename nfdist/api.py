@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from nfdist import settings
+from nfdist import log, settings
 from nfdist.collectives import together
 from nfdist.config import Config, RunConfig
 from nfdist.errors import ConfigError
@@ -36,7 +36,9 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place, choose_device, join
 from nfdist.runs.run import Run
 from nfdist.signals import Stopped
+from nfdist.store.manifest import MANIFEST_NAME
 from nfdist.store.store import Store
+from nfdist.training.defaults import graph_settings
 from nfdist.training.job import begun_settings
 from nfdist.training.job import train as train_job
 
@@ -59,11 +61,19 @@ def configure(
 ) -> Config:
     """A configuration or a file with `section.key=value` overrides and whole sections on top, its run.dir resolved.
 
-    What is not given comes from `below`, such as the settings of a run that goes on, and else from the defaults.
+    What is not given comes from `below`, such as the settings of a run that goes on, and else from the defaults. A
+    partition instead of a file stands for settings that suit its graph.
     """
     tables: Any = {}
     if isinstance(config, Config):
         tables = settings.parse_toml(settings.dump(config), "configuration")
+    elif config is not None and (Path(config) / MANIFEST_NAME).exists():
+        tables = {"data": {"partition": str(config)}}
+        if not below:
+            model_name = settings.parse(settings.merged(tables, sections), overrides).model.name
+            below, reasons = graph_settings(Store.open(Path(config), []), model_name)
+            if Place.read(os.environ).rank == 0:
+                log.notice(reasons)
     elif config is not None:
         tables = settings.read_toml(Path(config))
     found = settings.parse(settings.merged(tables, sections), overrides, below=below)
@@ -73,7 +83,9 @@ def configure(
 
 
 def train(config: Config | Path | str | None = None, *, resume: bool = False, **sections: Mapping[str, Any]) -> Run:
-    """Train as a configuration or a TOML file says, with sections on top, as in train={"epochs": 5}; the run.
+    """Train as a configuration or a TOML file says, or as suits a partition, with sections on top; the run.
+
+    Sections are as in train={"epochs": 5}.
 
     In a script under torchrun every worker must call this. `run.result()` has the scores.
     """

@@ -19,6 +19,8 @@ BatchFrom = Literal["all", "train"]
 Sampling = Literal["uniform", "local", "walks"]
 EdgeLossMean = Literal["edges", "nodes"]
 Schedule = Literal["constant", "milestones", "cosine"]
+EarlyStopOn = Literal["score", "both"]
+ClassWeights = Literal["none", "balanced"]
 Precision = Literal["float32", "float64", "bf16"]
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -158,7 +160,13 @@ class TrainConfig:
     milestones: tuple[int, ...] = setting((), "the steps at which the learning rate is multiplied by `gamma`")
     gamma: float = setting(0.5, "the factor at milestones", POSITIVE)
     clip_norm: float = setting(0.0, "the largest norm of the gradient; 0: any", AT_LEAST_0)
-    early_stop: int = setting(0, "evaluations without a better validation score until the end; 0: never", AT_LEAST_0)
+    early_stop: int = setting(0, "evaluations without progress until the end; 0: never", AT_LEAST_0)
+    early_stop_on: EarlyStopOn = setting(
+        "both", "what is progress: a better validation score, or a lower validation loss too", before="score"
+    )
+    least_epochs: int = setting(30, "no early stop before so many epochs", AT_LEAST_0, before=0)
+    class_weights: ClassWeights = setting("none", "balanced: classes count alike, however rare", before="none")
+    label_smoothing: float = setting(0.0, "how uncertain labels are taken to be", PROBABILITY, before=0.0)
     seeds: tuple[int, ...] = setting((0,), "one training each; the result has mean and deviation")
     evaluate_every: int = setting(1, "epochs between evaluations; 0: none", AT_LEAST_0)
     checkpoint_every: int = setting(100, "steps between checkpoints; 0: the best and the final ones only", AT_LEAST_0)

@@ -14,16 +14,30 @@ from nfdist.attempts import Attempts
 from nfdist.collectives import fail_together, together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
+from nfdist.fields import each_setting
 from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
+from nfdist.settings import emit
 from nfdist.signals import exit_code
 from nfdist.training.job import begun_settings, train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG.toml", help="the settings of the run")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = describe_settings()
+    parser.add_argument(
+        "config", metavar="CONFIG.toml|PARTITION", help="the settings of the run, or a partition: settings that suit it"
+    )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
     parser.add_argument("--resume", action="store_true", help="continue the run in run.dir if there is one")
     parser.add_argument("--json", action="store_true", help="print the result as one line, the last of stdout")
+
+
+def describe_settings() -> str:
+    """Every setting, its default and its meaning."""
+    settings = {name: (emit(field.default), field.metadata["meaning"]) for name, field in each_setting(Config)}
+    width = max(len(f"{name}={default}") for name, (default, _) in settings.items())
+    lines = [f"  {f'{name}={default}':{width}}  {meaning}" for name, (default, meaning) in settings.items()]
+    return "\n".join(["settings and their defaults (docs/configuration.md has the values they take):", *lines])
 
 
 def run(options: argparse.Namespace) -> int:

@@ -36,12 +36,16 @@ class SplitScore:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of the three splits, the same on every rank."""
+    """The scores of the three splits, the same on every rank, and how many classes are predicted of any labeled node.
+
+    For multi-label tasks that is None.
+    """
 
     metric: str
     train: SplitScore
     valid: SplitScore
     test: SplitScore
+    predicted_classes: int | None = None
 
 
 def check_metric(metric: str) -> None:
@@ -85,7 +89,17 @@ def score(world: World, task: Task, metric: str, logits: Tensor, labels: Tensor,
         fractions = measure.count_together(world, task, logits, labels, members)
     sums = zip(losses.tolist(), total(world, fractions, "score").tolist(), strict=True)
     train, valid, test = (_split_score(measure, *parts) for parts in sums)
-    return Scores(metric, train, valid, test)
+    return Scores(metric, train, valid, test, _predicted_classes(world, task, logits, torch.cat(members)))
+
+
+def _predicted_classes(world: World, task: Task, logits: Tensor, rows: Tensor) -> int | None:
+    if task.kind == "multi":
+        return None
+    predicted = torch.zeros(task.num_classes, dtype=torch.int64)
+    for piece in chunks(len(rows), task.num_classes, logits.device):
+        best = logits.index_select(0, rows[piece]).max(1).indices
+        predicted += torch.bincount(best, minlength=task.num_classes)
+    return int((total(world, predicted, "score") > 0).sum())
 
 
 def _check(task: Task, logits: Tensor, labels: Tensor, split: Tensor) -> None:

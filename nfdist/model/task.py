@@ -5,7 +5,7 @@ binary   yes or no a node; two outputs, one-hot binary cross-entropy
 multi    several yes-or-no questions a node; binary cross-entropy
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,20 +20,25 @@ class Loss:
     """A sum of losses and how many were added, so that the sums of several batches or ranks can be averaged."""
 
     total: Tensor
-    count: int
+    count: float
 
     @property
     def mean(self) -> Tensor:
         """The average loss; 0 where there was nothing to add."""
-        return self.total / max(self.count, 1)
+        return self.total / (self.count or 1)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of task with its number of classes (single), 2 (binary) or the number of questions (multi)."""
+    """A kind of task with its number of classes (single), 2 (binary) or the number of questions (multi).
+
+    In training nodes may count by the weight of their class [classes], and labels may be taken as a little uncertain.
+    """
 
     kind: str
     num_classes: int
+    class_weights: Tensor | None = field(default=None, compare=False)
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -52,16 +57,21 @@ class Task:
         labeled = labels >= 0
         if not labeled.all():
             logits, labels = logits[labeled], labels[labeled]
+        smoothing, count = self.label_smoothing, self.count(labels)
+        weights = None if self.class_weights is None else self.class_weights.to(logits)
         if self.kind == "single":
-            return Loss(F.cross_entropy(logits, labels.long(), reduction="sum"), len(labels))
-        targets = labels if self.kind == "multi" else F.one_hot(labels.long(), 2)
-        return Loss(
-            F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum"), targets.numel()
-        )
+            total = F.cross_entropy(logits, labels.long(), weights, reduction="sum", label_smoothing=smoothing)
+            return Loss(total, count)
+        targets = (labels if self.kind == "multi" else F.one_hot(labels.long(), 2)).to(logits.dtype)
+        targets = targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
+        weights = None if weights is None else weights[labels.long(), None]
+        return Loss(F.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum"), count)
 
-    def count(self, labels: Tensor) -> int:
-        """How many terms the loss of these labels has."""
-        return int((labels >= 0).sum()) * (2 if self.kind == "binary" else 1)
+    def count(self, labels: Tensor) -> float:
+        """How many terms the loss of these labels has, or what their weights come to."""
+        labeled = labels[labels >= 0]
+        terms = len(labeled) if self.class_weights is None else float(self.class_weights[labeled.long().cpu()].sum())
+        return terms * (2 if self.kind == "binary" else 1)
 
     def check(self, logits: Tensor, labels: Tensor) -> None:
         """Refuse logits and labels of another shape than the task's, and labels that do not exist."""

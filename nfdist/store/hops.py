@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nfdist import files, log
 from nfdist.errors import PartitionError
+from nfdist.memory import host_bytes
 from nfdist.sparse.adjacency import MAX_EDGES, Adjacency, refuse_beyond
 from nfdist.store.arrow_files import write_columns
 from nfdist.store.gate import StoredFile, recorded
@@ -24,6 +25,7 @@ from nfdist.store.store import GraphStore, Store
 
 FORMAT_VERSION = 2
 COLUMNS = ("indptr", "sources")
+BYTES_AN_EDGE = 32  # a source, a weight, and both once more with a position for the transposed edges
 
 
 class Hops:
@@ -34,10 +36,14 @@ class Hops:
         self._store, self.higher = store, higher
 
     @staticmethod
-    def open(store: GraphStore, order: int, max_edges: int = MAX_EDGES) -> "Hops":
-        """Map the patterns up to an order, after building those that are not kept yet; refused beyond `max_edges`."""
+    def open(store: GraphStore, order: int, max_edges: int | None = None) -> "Hops":
+        """Map the patterns up to an order, after building those that are not kept yet; refused beyond `max_edges`.
+
+        By default these are as many as a quarter of this host's memory has room for while they are built and used.
+        """
         if order < 2:
             return Hops(store, order, [])
+        max_edges = min(MAX_EDGES, host_bytes() // (4 * BYTES_AN_EDGE)) if max_edges is None else max_edges
         if store.remote or len(store.local.held_parts) < len(store.parts):
             raise PartitionError(
                 f"relation.order {order} needs all parts of {store.directory} on every host: "

@@ -24,7 +24,7 @@ from nfdist.world import World
 class Counts:
     """How much all ranks together have in a step: what losses are divided by."""
 
-    labels: int
+    labels: float
     edges: int
     nodes: int
 
@@ -116,7 +116,7 @@ class Stepper:
         rounds = [logits.index_select(0, batch.labeled) for logits in (output.logits, *output.earlier)]
         # An empty sum still depends on the logits, so that every rank has a gradient for every parameter.
         losses = torch.stack([self.task.loss(logits, batch.labels).total for logits in rounds])
-        supervised = losses.mean() / max(counts.labels, 1)
+        supervised = losses.mean() / (counts.labels or 1)
         edge = output.auxiliary_loss
         return supervised, supervised.new_zeros(()) if edge is None else edge
 

@@ -1,9 +1,8 @@
 """The training of one seed: the loop, read from top to bottom."""
 
 import time
-from collections import defaultdict
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from signal import Signals
 from typing import Any
 
@@ -25,16 +24,17 @@ from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
-from nfdist.runs.ranking import better
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.store.source_graph import TRAIN
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
+from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.restoring import Restored
 from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
+from nfdist.training.state import State
 from nfdist.training.statistics import feature_statistics
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
 from nfdist.world import World
@@ -66,28 +66,6 @@ class Meeting:
     stop: Signals | None
 
 
-@dataclass
-class State:
-    """What a checkpoint remembers beside the tensors; randomness is a function of seed and step, so it needs none."""
-
-    position: Position = field(default_factory=Position)
-    best: dict[str, Any] | None = None
-    final: dict[str, Any] | None = None
-    evaluations_since_best: int = 0
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @staticmethod
-    def restored(saved: dict[str, Any]) -> "State":
-        position = Position(saved["step"], saved["epoch"], tuple(saved["consumed"]))
-        seconds = defaultdict(float, saved["seconds"])
-        return State(position, saved["best"], saved["final"], saved["evaluations_since_best"], seconds)
-
-    def as_dict(self) -> dict[str, Any]:
-        names = ("best", "final", "evaluations_since_best")
-        own = {name: getattr(self, name) for name in names}
-        return {**asdict(self.position), **own, "seconds": dict(self.seconds)}
-
-
 class Trainer:
     """One seed of a job. Every rank makes one and calls `run`."""
 
@@ -110,7 +88,8 @@ class Trainer:
             assert isinstance(self.model, nn.Module)
             standardize(self.model, *feature_statistics(store, trained, job.world))
         replica = replicate(self.model, job.world)
-        self.stepper = Stepper(self.model, replica, self.optimizer, job.task, config.train, job.world, seed)
+        self.task = training_task(job.task, config.train, store, self.split)
+        self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
         self._run: Run | None = None
         self._busy_seconds = 0.0
@@ -139,6 +118,8 @@ class Trainer:
                 if self._ended():
                     break
                 self._begin()
+        if self.job.world.rank == 0 and (trouble := self.state.trouble()):
+            log.warn(f"seed {self.seed}: {trouble}")
         return None
 
     def result(self) -> dict[str, Any]:
@@ -162,20 +143,19 @@ class Trainer:
         watch = self.job.world.watch
         watch.phase = f"seed {self.seed}, step {self.state.position.step + 1}"
         stop = self.job.stop.received or 0
-        labels = self.job.task.count(batch.labels)
+        labels = self.task.count(batch.labels)
         mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
         everyone = tally(self.job.world, mine, "meet")
         sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
         stop = int(most[3])
-        return Meeting(
-            Counts(int(sums[0]), int(sums[1]), int(sums[2])), most[4] - least[4], Signals(stop) if stop else None
-        )
+        return Meeting(Counts(sums[0], int(sums[1]), int(sums[2])), most[4] - least[4], Signals(stop) if stop else None)
 
     def _step(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> StepLoss:
         job, state, watch = self.job, self.state, self.job.world.watch
-        position, state.position = state.position, batch.after
+        position = state.position
         rate = learning_rate(job.config.train, position.step, self.sampler.progress(position))
         loss = self.stepper.step(batch, position.step, meeting.counts, rate)
+        state.take_step(batch.after, loss.supervised)
         seconds, talked = time.perf_counter() - self._began, watch.seconds - self._talked_before
         self._busy_seconds = seconds - talked
         state.seconds["train"] += seconds
@@ -202,8 +182,9 @@ class Trainer:
 
     def _evaluation_is_due(self) -> bool:
         """After an epoch, every so often and after the last."""
-        every, position = self.job.config.train.evaluate_every, self.state.position
-        return bool(every) and not position.consumed and (position.epoch % every == 0 or self._last_epoch_is_over())
+        train, position = self.job.config.train, self.state.position
+        every, last = train.evaluate_every, position.epoch >= train.epochs
+        return bool(every) and not position.consumed and (position.epoch % every == 0 or last)
 
     def _evaluate(self) -> bool:
         """Score the whole graph; whether that is the best so far."""
@@ -222,21 +203,15 @@ class Trainer:
         state.seconds["evaluate"] += seconds
         values = {name: getattr(scores, name).value for name in ("train", "valid", "test")}
         position = {"epoch": state.position.epoch, "step": state.position.step}
-        state.final = {"seed": self.seed, **position, **values, **direction(job.metric)}
-        improved = better(state.final, state.best)
-        state.best = state.final if improved else state.best
-        state.evaluations_since_best = 0 if improved else state.evaluations_since_best + 1
+        found = {"seed": self.seed, **position, **values, "predicted_classes": scores.predicted_classes}
+        improved = state.take_scores({**found, **direction(job.metric)}, scores.valid.loss, job.config.train)
         job.metrics.record_evaluation(seconds, values)
         losses = {f"{name}_loss": getattr(scores, name).loss for name in values}
         self._append("evaluation", {**position, "metric": job.metric, **values, **losses, "seconds": seconds})
         return improved
 
     def _ended(self) -> bool:
-        patience = self.job.config.train.early_stop
-        return self._last_epoch_is_over() or (patience > 0 and self.state.evaluations_since_best >= patience)
-
-    def _last_epoch_is_over(self) -> bool:
-        return self.state.position.epoch >= self.job.config.train.epochs
+        return self.state.ended(self.job.config.train)
 
     def _append(self, kind: str, facts: dict[str, Any]) -> None:
         if self._run is not None:

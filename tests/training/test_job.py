@@ -142,7 +142,14 @@ def test_several_seeds_go_on_where_they_ended(graph: Path, tmp_path: Path) -> No
 
 
 def test_early_stopping_ends_after_evaluations_without_gain(graph: Path, tmp_path: Path) -> None:
-    options = ["train.evaluate_every=1", "train.epochs=200", "train.early_stop=2", "train.learning_rate=1e-9"]
+    options = [
+        "train.evaluate_every=1",
+        "train.epochs=200",
+        "train.early_stop=2",
+        "train.least_epochs=0",
+        "train.early_stop_on=score",
+        "train.learning_rate=1e-9",
+    ]
     result = trained(graph, tmp_path / "run", *options)
     assert result["best"]["epoch"] == 1
     assert result["final"]["epoch"] == 3

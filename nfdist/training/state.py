@@ -1,0 +1,70 @@
+"""State: what a checkpoint remembers of a training beside the tensors, and what follows from it."""
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nfdist.config import TrainConfig
+from nfdist.runs.ranking import better
+from nfdist.training.sampling import Position
+
+REMEMBERED = ("best", "final", "evaluations_since_best", "least_loss", "first_loss", "last_loss")
+UNMOVED = 0.99  # of the first loss: a training that ends above has not learned
+
+
+@dataclass
+class State:
+    """Randomness is a function of seed and step, so it needs none.
+
+    `evaluations_since_best` counts those without progress, of which `least_loss` is the lowest validation loss; first
+    and last loss are supervised ones, of steps.
+    """
+
+    position: Position = field(default_factory=Position)
+    best: dict[str, Any] | None = None
+    final: dict[str, Any] | None = None
+    evaluations_since_best: int = 0
+    least_loss: float | None = None
+    first_loss: float | None = None
+    last_loss: float | None = None
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @staticmethod
+    def restored(saved: dict[str, Any]) -> "State":
+        position = Position(saved["step"], saved["epoch"], tuple(saved["consumed"]))
+        known = {name: saved[name] for name in REMEMBERED if name in saved}  # earlier versions had no losses
+        return State(position, **known, seconds=defaultdict(float, saved["seconds"]))
+
+    def as_dict(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in REMEMBERED}
+        return {**asdict(self.position), **own, "seconds": dict(self.seconds)}
+
+    def take_step(self, after: Position, supervised_loss: float) -> None:
+        """Remember that a step was made."""
+        self.position, self.last_loss = after, supervised_loss
+        self.first_loss = supervised_loss if self.first_loss is None else self.first_loss
+
+    def take_scores(self, scores: dict[str, Any], valid_loss: float | None, config: TrainConfig) -> bool:
+        """Remember an evaluation; whether its validation score is the best so far."""
+        self.final, improved = scores, better(scores, self.best)
+        self.best = scores if improved else self.best
+        fell = valid_loss is not None and (self.least_loss is None or valid_loss < self.least_loss)
+        self.least_loss = valid_loss if fell else self.least_loss
+        progress = improved or (fell and config.early_stop_on == "both")
+        self.evaluations_since_best = 0 if progress else self.evaluations_since_best + 1
+        return improved
+
+    def ended(self, config: TrainConfig) -> bool:
+        """Whether the last epoch is over, or evaluations have been no better for so long."""
+        epoch, patience = self.position.epoch, config.early_stop
+        stale = 0 < patience <= self.evaluations_since_best and epoch >= config.least_epochs
+        return epoch >= config.epochs or stale
+
+    def trouble(self) -> str | None:
+        """What is wrong with a training that has come to nothing, and what to try."""
+        cures = "try another train.learning_rate, model.standardize=true, or more train.epochs"
+        if self.best is not None and self.best.get("predicted_classes") == 1:
+            return f"all nodes are predicted as one class: {cures}, or train.class_weights=balanced"
+        if None not in (self.first_loss, self.last_loss) and self.last_loss > UNMOVED * self.first_loss:  # type: ignore[operator]
+            return f"the loss is {self.last_loss:.4g} after {self.first_loss:.4g} at the first step: {cures}"
+        return None
