@@ -16,7 +16,9 @@ def feature_statistics(
 ) -> tuple[Tensor, Tensor]:
     """Mean and deviation [f] of the features of training nodes, in float64; a deviation of 0 where all are equal.
 
-    `trained` [t] are their node ids, the same on every rank; the ranks divide them. Every rank must call this.
+    Sparse features are words and the like, in one unit: they have one deviation, the root of their mean variance. By
+    its own a rare one would count many times as much as a common one. `trained` [t] are the training nodes' ids, the
+    same on every rank; the ranks divide them. Every rank must call this.
     """
     sums = torch.zeros(2, store.num_features, dtype=torch.float64)
     share = -(-len(trained) // world.size)
@@ -31,4 +33,7 @@ def feature_statistics(
             sums += torch.stack([rows.double().sum(0), rows.double().square().sum(0)])
     mean, mean_square = total(world, sums, "feature statistics") / max(len(trained), 1)
     variance = mean_square - mean.square()
-    return mean, torch.where(variance > CONSTANT * mean_square, variance, 0.0).sqrt()
+    varies = variance > CONSTANT * mean_square
+    if store.manifest.feature_kind == "sparse":
+        variance = variance.clamp(min=0).mean().expand_as(variance)
+    return mean, torch.where(varies, variance, 0.0).sqrt()
