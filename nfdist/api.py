@@ -76,6 +76,7 @@ def configure(
                 log.notice(reasons)
     elif config is not None:
         tables = settings.read_toml(Path(config))
+        tables.pop("search", None)  # nfdist tune's
     found = settings.parse(settings.merged(tables, sections), overrides, below=below)
     named = found.data.partition if config is None or isinstance(config, Config) else config
     directory = found.run.dir or str(Path("runs") / Path(named).stem)

@@ -1,5 +1,6 @@
 """What this process holds in memory, as the system counts it, what the host has, and sizes as people write them."""
 
+import errno
 import os
 import re
 import threading
@@ -9,6 +10,18 @@ from nfdist.errors import ConfigError
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SECONDS_BETWEEN_SAMPLES = 0.01
+# What torch, numpy, METIS, the dynamic linker and Python say when memory is short.
+_MEMORY_WORDS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",
+    "not enough memory",
+    "unable to allocate",
+    "bad_alloc",
+    "can't start new thread",
+    "failed to map segment",
+    "resource temporarily unavailable",
+)
 
 
 def private_bytes() -> int:
@@ -38,6 +51,16 @@ def parse_bytes(name: str, text: str) -> int:
 def format_bytes(size: int) -> str:
     """A size that `parse_bytes` reads as no less than it is."""
     return f"{-(-size // 2**20)}MiB"
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether an error of any library says that memory is short."""
+    if isinstance(error, SystemError) and error.__context__ is not None:  # the interpreter itself was short of it
+        return is_shortage(error.__context__)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    text = (str(error).lower().splitlines() or [""])[0]  # a library's own error, of whatever class
+    return any(word in text for word in _MEMORY_WORDS)
 
 
 class MemoryWatch:

@@ -5,27 +5,16 @@ import os
 import resource
 
 from nfdist.errors import ConfigError
+from nfdist.memory import is_shortage
 
 LEAST_ADDRESS_SPACE_BYTES = 3 << 29  # torch, OpenBLAS, pyarrow and DGL with two threads, tried with ulimit -v
 
-# What torch, numpy, METIS, the dynamic linker and Python say when memory is short.
-_MEMORY_WORDS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "out of memory",
-    "not enough memory",
-    "unable to allocate",
-    "bad_alloc",
-    "can't start new thread",
-    "failed to map segment",
-    "resource temporarily unavailable",
-)
 _NOT_THE_ENVIRONMENT = (ConnectionError, ChildProcessError, BlockingIOError, InterruptedError, ProcessLookupError)
 
 
 def explain(error: BaseException, command: str) -> str | None:
     """One line about an error that no change to nfdist would prevent; None for a bug."""
-    if _is_shortage(error):
+    if is_shortage(error):
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         return (
             f"{command} ran out of memory ({reason:.160}): close other programs, raise the limit (ulimit -v), "
@@ -70,12 +59,3 @@ _LESS_MEMORY = {
     "evaluate": "or give --memory",
     "partition": "or see nfdist plan for what it needs",
 }
-
-
-def _is_shortage(error: BaseException) -> bool:
-    if isinstance(error, SystemError) and error.__context__ is not None:  # the interpreter itself was short of it
-        return _is_shortage(error.__context__)
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return True
-    text = (str(error).lower().splitlines() or [""])[0]  # a library's own error, of whatever class
-    return any(word in text for word in _MEMORY_WORDS)

@@ -10,6 +10,7 @@ stopped by SIGTERM.
 import argparse
 import importlib
 import os
+import re
 import select
 import sys
 import threading
@@ -41,6 +42,8 @@ COMMANDS = {
     "train": "train a model on a partition, alone or under torchrun",
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
     "predict": "labels of nodes that training never saw, without a pass over the graph",
+    "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
+    "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
     "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
@@ -194,6 +197,11 @@ def _parse(words: list[str]) -> argparse.Namespace:
             command.set_defaults(run=module.run)
     if asked == "train":  # whose options take no values: argparse wants the overrides together
         words = sorted(words, key=lambda word: word.startswith("-"))
+    if asked in ("compare", "tune"):
+        overrides = [word for word in words if re.match(r"[a-z_]+\.[\w.]+=", word)]
+        options = parser.parse_args([word for word in words if word not in overrides])
+        options.overrides += overrides
+        return options
     return parser.parse_args(words)
 
 

@@ -32,7 +32,7 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import summarize_seeds, versions
-from nfdist.training.trainer import Job, Trainer
+from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
 
 # What may differ between the hosts of a job, and what may change when a run goes on.
@@ -45,9 +45,12 @@ FREE_TO_CHANGE = (
 
 
 def train(
-    config: Config, place: Place, world: World, device: torch.device, resume: bool
+    config: Config, place: Place, world: World, device: torch.device, resume: bool, trial: EvaluationHook | None = None
 ) -> tuple[dict[str, Any] | None, Signals | None]:
-    """The result of a run on every rank, or the signal that stopped it. Every rank must call this."""
+    """The result of a run on every rank, or the signal that stopped it. Every rank must call this.
+
+    With a `trial`, which is told of every evaluation and may end the training, no run directory is made.
+    """
     same = {name: value for name, value in flat(config).items() if name not in OWN_TO_HOST}
     agree(world, {"nfdist": nfdist.__version__, "torch": torch.__version__, "code": code_digest(), **same})
     with raised_on_all_ranks():
@@ -74,8 +77,11 @@ def train(
             metrics=metrics,
             stop=StopRequest(),
             initial_weights=initial_weights,
+            trial=trial,
         )
-        earlier, restored = _find_run(config, place, world, graph, resume, stack)
+        earlier, restored = None, None
+        if trial is None:
+            earlier, restored = _find_run(config, place, world, graph, resume, stack)
         with job.stop:
             return _train_seeds(job, place, earlier, restored)
 
@@ -164,7 +170,7 @@ def _begin_run(job: Job, place: Place, earlier: Run | None, restored: Restored |
     """The run directory, on rank 0, as it was at the checkpoint, or a new one. Every rank must call this."""
 
     def begin() -> Run | None:
-        if job.world.rank != 0:
+        if job.world.rank != 0 or job.trial is not None:
             return None
         run = Run.create(Path(job.config.run.dir), job.config, place.launch) if earlier is None else earlier
         run = run if earlier is None else run.reconfigured(job.config)

@@ -1,6 +1,7 @@
 """The training of one seed: the loop, read from top to bottom."""
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from signal import Signals
@@ -39,10 +40,14 @@ from nfdist.training.statistics import feature_statistics
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
 from nfdist.world import World
 
+EvaluationHook = Callable[
+    [int, int, float | None], None
+]  # told a seed, an epoch and the best validation score until then
+
 
 @dataclass(frozen=True)
 class Job:
-    """What the seeds of a run share."""
+    """What the seeds of a run share; a `trial` is told of every evaluation on every rank, and may raise to end them."""
 
     config: Config
     world: World
@@ -55,6 +60,7 @@ class Job:
     metrics: RunMetrics
     stop: StopRequest
     initial_weights: dict[str, Tensor] | None
+    trial: EvaluationHook | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +214,8 @@ class Trainer:
         job.metrics.record_evaluation(seconds, values)
         losses = {f"{name}_loss": getattr(scores, name).loss for name in values}
         self._append("evaluation", {**position, "metric": job.metric, **values, **losses, "seconds": seconds})
+        if job.trial is not None:
+            job.trial(self.seed, state.position.epoch, state.best["valid"] if state.best else None)
         return improved
 
     def _ended(self) -> bool:
@@ -242,7 +250,7 @@ class Trainer:
 
     def _progress(self) -> AbstractContextManager[log.Progress]:
         """The one display of the job."""
-        if self.job.world.rank != 0:
+        if self.job.world.rank != 0 or self.job.trial is not None:
             return nullcontext(_Silent())
         left = self._steps_left()
         return log.progress(left, f"train seed {self.seed}")
@@ -263,7 +271,7 @@ class Trainer:
 
 
 class _Silent:
-    """Progress that is shown by another rank."""
+    """Progress that is shown by another rank, or by whoever makes trials."""
 
     def advance(self, n: int = 1, note: str = "") -> None:
         pass

@@ -1,0 +1,67 @@
+"""The search space of every model where a configuration has no `[search]`: around the values that papers report."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from nfdist.config import Config
+from nfdist.tune.space import Space, parse_space
+
+_RATE = {"low": 1e-3, "high": 3e-2, "log": True}
+_COMMON: Mapping[str, Any] = {
+    "train.learning_rate": _RATE,
+    "train.weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
+    "model.dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
+    "model.channels": [32, 64, 128],
+}
+_NORM = {"model.norm": ["layer", "none"]}
+SPACES: Mapping[str, Mapping[str, Any]] = {
+    "nodeformer": {
+        **_COMMON,
+        "model.layers": {"low": 1, "high": 3},
+        "model.heads": [1, 2, 4],
+        "model.activation": ["none", "elu"],
+        "model.jumping_knowledge": [False, True],
+        "relation.gate": ["sigmoid", "identity"],
+        "train.edge_loss": [0.0, 0.01, 0.1, 1.0],
+    },
+    "mlp": {**_COMMON, **_NORM, "model.layers": {"low": 1, "high": 4}},
+    "gcn": {**_COMMON, **_NORM, "model.layers": {"low": 1, "high": 4}},
+    "sgc": {  # one linear map: it has no channels, and takes large steps
+        "train.learning_rate": {"low": 1e-2, "high": 0.5, "log": True},
+        "train.weight_decay": {"low": 1e-7, "high": 1e-2, "log": True},
+        "model.layers": {"low": 1, "high": 4},
+    },
+    "gat": {
+        **_COMMON,
+        **_NORM,
+        "model.channels": [8, 16, 32, 64],
+        "model.heads": [1, 4, 8],
+        "model.layers": {"low": 1, "high": 3},
+    },
+    "mixhop": {**_COMMON, **_NORM, "model.layers": {"low": 1, "high": 3}},
+    "jknet": {**_COMMON, **_NORM, "model.layers": {"low": 2, "high": 6}, "model.jumping_knowledge": [False, True]},
+    "dropedge": {
+        **_COMMON,
+        **_NORM,
+        "model.layers": {"low": 1, "high": 6},
+        "model.dropedge.edge_dropout": {"low": 0.1, "high": 0.8, "step": 0.1},
+    },
+    "idgl": {
+        **_COMMON,
+        "train.learning_rate": {"low": 3e-3, "high": 1e-1, "log": True},
+        "model.heads": [1, 2, 4],
+        "model.idgl.graph_share": {"low": 0.5, "high": 0.95, "step": 0.05},
+        "train.edge_loss": [0.0, 0.1, 0.5],
+    },
+}
+_OF_THE_GRAPH = ("relation.gate", "train.edge_loss")
+
+
+def default_space(config: Config, fixed: Collection[str] = ()) -> Space:
+    """The usual space of a configuration's model, but for settings that are `fixed` and what needs a graph it has not.
+
+    relation.order is in none: what it costs depends on the graph.
+    """
+    without = set(fixed) if config.relation.order else {*fixed, *_OF_THE_GRAPH}
+    space = parse_space(SPACES[config.model.name])
+    return {name: values for name, values in space.items() if name not in without}
