@@ -12,6 +12,7 @@ _COMMON: Mapping[str, Any] = {
     "train.weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
     "model.dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
     "model.channels": [32, 64, 128],
+    "model.standardize": [True, False],
 }
 _NORM = {"model.norm": ["layer", "none"]}
 SPACES: Mapping[str, Mapping[str, Any]] = {
@@ -30,6 +31,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "train.learning_rate": {"low": 1e-2, "high": 0.5, "log": True},
         "train.weight_decay": {"low": 1e-7, "high": 1e-2, "log": True},
         "model.layers": {"low": 1, "high": 4},
+        "model.standardize": [True, False],
     },
     "gat": {
         **_COMMON,

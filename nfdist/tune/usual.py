@@ -18,6 +18,7 @@ COMMON: Mapping[str, Any] = {
     "model.channels": 64,
     "model.dropout": 0.5,
     "model.norm": "none",
+    "model.standardize": False,
     "relation.order": 1,
     "train.learning_rate": 0.01,
     "train.weight_decay": 5e-4,
