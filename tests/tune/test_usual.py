@@ -1,0 +1,37 @@
+"""Usual settings of every baseline are settings that it takes, on the graph, split and seeds that are given."""
+
+import pytest
+
+from nfdist import settings
+from nfdist.config import Config
+from nfdist.errors import ConfigError
+from nfdist.model.build import MODELS, check_settings
+from nfdist.tune.usual import BASELINES, usual_config
+
+BASE = settings.parse(
+    {
+        "data": {"partition": "somewhere", "split": "random:0.5/0.25/0.25"},
+        "model": {"heads": 3, "activation": "elu"},
+        "train": {"seeds": [4, 5], "batch_nodes": 100, "epochs": 7},
+    }
+)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_has_its_usual_settings_on_the_given_graph(name: str) -> None:
+    config = usual_config(BASE, name)
+    check_settings(config)
+    assert config.data == BASE.data
+    assert (config.train.seeds, config.train.batch_nodes) == ((4, 5), 100)
+    assert config.train.early_stop > 0
+    assert config.model.activation == Config().model.activation, "another model's settings are not taken over"
+
+
+def test_overrides_win() -> None:
+    assert usual_config(BASE, "gcn", ["train.epochs=3"]).train.epochs == 3
+    with pytest.raises(ConfigError, match="did you mean"):
+        usual_config(BASE, "gcn", ["train.epoch=3"])
+
+
+def test_there_are_usual_settings_of_every_baseline() -> None:
+    assert {*BASELINES, "nodeformer"} == set(MODELS)
