@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import Signals
+from typing import Any
 
 import torch
 
@@ -98,9 +99,11 @@ def write_comparison(rows: Sequence[Row], out: Path) -> None:
 
 
 def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, Signals | None]:
-    log.notice(f"{name}:")
+    result, stopped = _finished(config), None
     try:
-        result, stopped = train(config, Place(), World(), device, True)
+        if result is None:
+            log.notice(f"{name}:")
+            result, stopped = train(config, Place(), World(), device, True)
     except (PartitionError, WorldError, CheckpointError):
         raise
     except (NfdistError, MemoryError, RuntimeError) as error:
@@ -129,6 +132,17 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
         all(best.get("larger_is_better", True) for best in bests),
     )
     return row, None
+
+
+def _finished(config: Config) -> dict[str, Any] | None:
+    """The result of a run that is there and came to its end, on this graph; its settings were compared before."""
+    path = Path(config.run.dir)
+    run = Run.open(path) if Run.holds_run(path) else None
+    result = run.result() if run is not None else None
+    last = run.last_checkpoint(config.train.seeds) if run is not None and result is not None else None
+    if last is None or last.state["partition"] != Store.open(config.data.partition).fingerprint():
+        return None  # a training that goes on says what is wrong
+    return result
 
 
 def _ranked(rows: Sequence[Row]) -> list[Row]:

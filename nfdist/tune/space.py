@@ -7,6 +7,7 @@
 """
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass
 from operator import attrgetter
@@ -30,8 +31,9 @@ class Choices:
 
     values: tuple[Value, ...]
 
-    def contains(self, value: Any) -> bool:
-        return value in self.values
+    def nearest(self, value: Any) -> Any:
+        """The value, where it is one of them; else None."""
+        return value if value in self.values else None
 
     def as_toml(self) -> list[Value]:
         return list(self.values)
@@ -46,9 +48,13 @@ class Interval:
     log: bool = False
     step: float | None = None
 
-    def contains(self, value: float) -> bool:
-        steps = (value - self.low) / self.step if self.step else 0.0
-        return self.low <= value <= self.high and abs(steps - round(steps)) < 1e-9
+    def nearest(self, value: float) -> float:
+        """The number in it that is nearest to a value, by the steps from `low`."""
+        inside = min(max(value, self.low), self.high)
+        if not self.step:
+            return inside
+        steps = min(round((inside - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
+        return self.low + steps * self.step
 
     def as_toml(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
@@ -86,9 +92,9 @@ def with_values(config: Config, values: Mapping[str, Value]) -> Config:
 
 
 def own_values(config: Config, space: Space) -> dict[str, Value]:
-    """What a configuration has of a space, where it is in it."""
-    found = {name: attrgetter(name)(config) for name in space}
-    return {name: value for name, value in found.items() if space[name].contains(value)}
+    """What a configuration has of a space, or the nearest in it; nothing of choices that it is none of."""
+    found = {name: values.nearest(attrgetter(name)(config)) for name, values in space.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def nested(name: str, value: Any) -> dict[str, Any]:

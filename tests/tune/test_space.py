@@ -60,12 +60,22 @@ def test_values_are_put_into_a_configuration_and_checked() -> None:
         with_values(Config(), {"relation.order": 0})
 
 
-def test_own_values_are_those_inside_the_space() -> None:
+def test_own_values_are_the_nearest_inside_the_space() -> None:
     tables = {
         "model.dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
         "model.layers": [1, 3],
         "train.learning_rate": {"low": 1e-3, "high": 1e-2},
-        "train.edge_loss": {"low": 0.0, "high": 1.0, "step": 0.25},
+        "train.edge_loss": {"low": 0.0, "high": 0.9, "step": 0.25},
+        "train.weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
+        "model.heads": {"low": 1, "high": 3},
     }
-    config = with_values(Config(), {"model.dropout": 0.3})
-    assert own_values(config, parse_space(tables)) == {"model.dropout": 0.3, "train.learning_rate": 1e-3}
+    config = with_values(Config(), {"model.dropout": 0.3, "train.edge_loss": 5.0})
+    assert own_values(config, parse_space(tables)) == pytest.approx(
+        {
+            "model.dropout": 0.3,
+            "train.learning_rate": 1e-3,
+            "train.edge_loss": 0.75,
+            "train.weight_decay": 1e-6,
+            "model.heads": 3,
+        }
+    )
