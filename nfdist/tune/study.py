@@ -193,11 +193,12 @@ def owned_study(folder: Path, purpose: Purpose, launch: str = "") -> Iterator[St
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder} is a file: choose another folder")
     optuna()  # before anything is written
-    with owning_directory(folder, "tune", "tuned", launch), files.disk_errors_as(CheckpointError, folder):
-        purpose.begin(folder)
-        repair_journal(folder)
-        study = Study(folder, purpose)
-        study.interrupt_running()
+    with owning_directory(folder, "tune", "tuned", launch):
+        with files.disk_errors_as(CheckpointError, folder):
+            purpose.begin(folder)
+            repair_journal(folder)
+            study = Study(folder, purpose)
+            study.interrupt_running()
         yield study
 
 

@@ -27,6 +27,7 @@ COMMON: Mapping[str, Any] = {
     "train.early_stop": 100,
 }
 OWN: Mapping[str, Mapping[str, Any]] = {
+    "nodeformer": {},
     "mlp": {"relation.order": 0},
     "gcn": {},
     # Wu et al. 2019: one linear map takes large steps and little decay.
@@ -58,10 +59,14 @@ SHARED = (
 
 
 def usual_config(base: Config, name: str, overrides: Sequence[str] = ()) -> Config:
-    """A model's usual settings on the graph, split, seeds and batches of a configuration, with overrides on top."""
+    """A model's usual settings on the graph, split, seeds and batches of a configuration, with overrides on top.
+
+    NodeFormer's are the defaults.
+    """
     tables = settings.parse_toml(settings.dump(base), "configuration")
     shared: dict[str, Any] = {section: tables[section] for section in SHARED_SECTIONS}
-    values = {"model.name": name, **{key: attrgetter(key)(base) for key in SHARED}, **COMMON, **OWN[name]}
+    usual = OWN[name] if name == "nodeformer" else {**COMMON, **OWN[name]}
+    values = {"model.name": name, **{key: attrgetter(key)(base) for key in SHARED}, **usual}
     for key, value in values.items():
         shared = settings.merged(shared, nested(key, value))
     return settings.parse(shared, overrides)

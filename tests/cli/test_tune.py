@@ -1,6 +1,7 @@
 """nfdist tune from the words of the command line to its exit code."""
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from nfdist.training.job import train
 from nfdist.tune import search as module
 from nfdist.tune.optuna_door import optuna
 from tests.cli.runs import mistake, outcome
-from tests.tune.building import build_graph
+from tests.training.launching import torchrun
+from tests.tune.building import build_graph, facts_of
 
 SMALL = (
     "model.channels = 4\nmodel.heads = 1\nrelation.order = 1\ntrain.epochs = 2\nobserve.port = 0\n"
@@ -91,3 +93,15 @@ def test_ctrl_c_leaves_a_study_that_goes_on(
     monkeypatch.undo()
     found = outcome(capsys, *words)
     assert found["trials"]["complete"] == 2
+
+
+@pytest.mark.slow
+def test_all_ranks_of_torchrun_train_each_trial(config: Path, tmp_path: Path) -> None:
+    scopes = ("attention.scope=world", "relation.scope=world")
+    words = torchrun("tune", config, *scopes, "--trials", "3", "--out", tmp_path / "out")
+    subprocess.run(words, check=True, timeout=200)
+    found = facts_of(tmp_path / "out")
+    assert len(found) == 3
+    refused = subprocess.run([*words, "--workers", "2"], check=False, timeout=200, capture_output=True, text=True)
+    assert refused.returncode
+    assert refused.stderr.count("nfdist: --workers is for one host without torchrun") == 1

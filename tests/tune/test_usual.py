@@ -6,7 +6,7 @@ from nfdist import settings
 from nfdist.config import Config
 from nfdist.errors import ConfigError
 from nfdist.model.build import MODELS, check_settings
-from nfdist.tune.usual import BASELINES, usual_config
+from nfdist.tune.usual import BASELINES, OWN, usual_config
 
 BASE = settings.parse(
     {
@@ -33,5 +33,8 @@ def test_overrides_win() -> None:
         usual_config(BASE, "gcn", ["train.epoch=3"])
 
 
-def test_there_are_usual_settings_of_every_baseline() -> None:
-    assert {*BASELINES, "nodeformer"} == set(MODELS)
+def test_every_model_has_usual_settings_and_those_of_nodeformer_are_the_defaults() -> None:
+    assert {*BASELINES, "nodeformer"} == set(MODELS) == set(OWN)
+    found = usual_config(usual_config(BASE, "gcn"), "nodeformer")
+    assert (found.model, found.attention, found.relation) == (Config().model, Config().attention, Config().relation)
+    assert found.data == BASE.data
