@@ -31,6 +31,13 @@ def warn(text: str, stream: TextIO | None = None) -> None:
     notice(f"warning: {text}", stream)
 
 
+class Silent:
+    """Progress that is shown elsewhere, as by another rank."""
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        pass
+
+
 @contextmanager
 def progress(
     total: int, title: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic

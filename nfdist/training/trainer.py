@@ -251,7 +251,7 @@ class Trainer:
     def _progress(self) -> AbstractContextManager[log.Progress]:
         """The one display of the job."""
         if self.job.world.rank != 0 or self.job.trial is not None:
-            return nullcontext(_Silent())
+            return nullcontext(log.Silent())
         left = self._steps_left()
         return log.progress(left, f"train seed {self.seed}")
 
@@ -268,13 +268,6 @@ class Trainer:
         if state.final is None or state.final["valid"] is None:
             return note
         return f"{note}, valid {state.final['valid']:.4f}"
-
-
-class _Silent:
-    """Progress that is shown by another rank, or by whoever makes trials."""
-
-    def advance(self, n: int = 1, note: str = "") -> None:
-        pass
 
 
 def _due(step: int, every: int) -> bool:

@@ -22,6 +22,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "model.heads": [1, 2, 4],
         "model.activation": ["none", "elu"],
         "model.jumping_knowledge": [False, True],
+        "model.graph_layers": [0, 1, 2],
         "relation.gate": ["sigmoid", "identity"],
         "train.edge_loss": [0.0, 0.01, 0.1, 1.0],
     },
@@ -56,7 +57,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "train.edge_loss": [0.0, 0.1, 0.5],
     },
 }
-_OF_THE_GRAPH = ("relation.gate", "train.edge_loss")
+_OF_THE_GRAPH = ("model.graph_layers", "relation.gate", "train.edge_loss")
 
 
 def default_space(config: Config, fixed: Collection[str] = ()) -> Space:

@@ -22,4 +22,6 @@ def test_the_ends_of_a_space_are_settings_that_the_model_takes(name: str) -> Non
 def test_what_is_fixed_or_needs_a_graph_is_left_out() -> None:
     base = with_values(Config(), {"relation.order": 0, "train.edge_loss": 0.0})
     space = default_space(base, ["model.heads"])
-    assert set(SPACES["nodeformer"]) - set(space) == {"model.heads", "relation.gate", "train.edge_loss"}
+    assert set(SPACES["nodeformer"]) - set(space) == {
+        *("model.heads", "model.graph_layers", "relation.gate", "train.edge_loss")
+    }
