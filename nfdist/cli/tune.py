@@ -98,6 +98,9 @@ def _limits(options: argparse.Namespace, place: Place) -> Limits:
     for name in ("trials", "workers"):
         if getattr(options, name) < 1:
             raise ConfigError(f"--{name} must be at least 1, got {getattr(options, name)}")
+    cores = len(os.sched_getaffinity(0))
+    if options.workers > cores:
+        raise ConfigError(f"--workers must be at most {cores}, one for each core of this host, got {options.workers}")
     if not 0 < options.hours < math.inf:
         raise ConfigError(f"--hours must be above 0, got {options.hours:g}")
     if options.workers > 1 and place.size > 1:

@@ -56,6 +56,7 @@ def test_a_configuration_with_a_search_can_be_trained(
         (["--trials", "0"], "--trials must be at least 1, got 0"),
         (["--hours", "nan"], "--hours must be above 0, got nan"),
         (["--workers", "0"], "--workers must be at least 1, got 0"),
+        (["--workers", "1000000"], "one for each core of this host, got 1000000"),
         (["model.name=gcm"], "model.name must be one of"),
         (["data.partition=nowhere"], "nowhere"),
         (["train.evaluate_every=0"], "train.evaluate_every is 0"),
