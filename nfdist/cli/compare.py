@@ -19,7 +19,7 @@ from nfdist.tune.compare import Row, check_models, check_runs, compare, configur
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "config", metavar="CONFIG.toml", help="the graph, split and seeds, and its own model's settings"
+        "config", metavar="CONFIG.toml|PARTITION", help="the graph, split and seeds, and its own model's settings"
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that all models have")
     parser.add_argument("--models", metavar="NAMES", help="such as nodeformer,mlp,gcn (default: all)")

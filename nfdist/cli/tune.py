@@ -30,7 +30,9 @@ SHOWN_TRIALS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG.toml", help="the settings to start from, and [search], what to vary")
+    parser.add_argument(
+        "config", metavar="CONFIG.toml|PARTITION", help="the settings to start from, and [search], what to vary"
+    )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that all trials have")
     parser.add_argument("--trials", type=int, default=50, metavar="N", help="how many trials in all (default 50)")
     parser.add_argument("--hours", type=float, default=2.0, metavar="H", help="begin no more after that (default 2)")

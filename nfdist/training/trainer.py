@@ -40,9 +40,7 @@ from nfdist.training.statistics import feature_statistics
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
 from nfdist.world import World
 
-EvaluationHook = Callable[
-    [int, int, float | None], None
-]  # told a seed, an epoch and the best validation score until then
+EvaluationHook = Callable[[int, int, float | None], None]  # of a seed, an epoch and the best validation score so far
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ class Trainer:
                 if self._ended():
                     break
                 self._begin()
-        if self.job.world.rank == 0 and (trouble := self.state.trouble()):
+        if self.job.world.rank == 0 and self.job.trial is None and (trouble := self.state.trouble()):
             log.warn(f"seed {self.seed}: {trouble}")
         return None
 

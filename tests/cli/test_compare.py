@@ -28,6 +28,11 @@ def test_models_side_by_side(config: Path, tmp_path: Path, capsys: pytest.Captur
     assert outcome(capsys, *words, "model.layers=3") == found
 
 
+def test_a_partition_needs_no_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", config.parent / "graph", "--models", "nodeformer", "train.epochs=1", "--out", tmp_path / "out")
+    assert outcome(capsys, *words)["rows"][0]["valid"] is not None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -10,6 +10,7 @@ import pytest
 from nfdist.cli.main import main
 from nfdist.training.job import train
 from nfdist.tune import search as module
+from nfdist.tune.default_spaces import SPACES
 from nfdist.tune.optuna_door import optuna
 from tests.cli.runs import mistake, outcome
 from tests.training.launching import torchrun
@@ -42,6 +43,12 @@ def test_a_study_and_its_best_settings(config: Path, tmp_path: Path, capsys: pyt
     assert "holds a study with model.heads = 2, not 1" in mistake(
         capsys, *words, "train.learning_rate=0.02", "model.heads=1"
     )
+
+
+def test_a_partition_needs_no_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("train.epochs=1", "observe.port=0", "--out", tmp_path / "out", "--trials", "1")
+    found = outcome(capsys, "tune", config.parent / "graph", "model.name=gcn", *small)
+    assert set(found["best"]["settings"]) == set(SPACES["gcn"])
 
 
 def test_a_configuration_with_a_search_can_be_trained(
