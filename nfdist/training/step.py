@@ -44,14 +44,14 @@ def replicate(model: Model, world: World) -> nn.Module:
     assert isinstance(model, nn.Module)
     if world.size == 1:
         return model
+    # Buffers are constants, which need not be sent in every step; the argument that says so differs between versions.
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+        model, [name for name, _ in model.named_buffers()]
+    )
     # Unless it looks for unused parameters DDP reorders its buckets after the first step, and with them its sums:
     # then the steps after a resume would differ in their last bits.
     replica = DistributedDataParallel(
-        model,
-        process_group=world.group,
-        find_unused_parameters=True,
-        gradient_as_bucket_view=True,
-        broadcast_buffers=False,  # they are constants
+        model, process_group=world.group, find_unused_parameters=True, gradient_as_bucket_view=True
     )
     replica.register_comm_hook(world, _add_up)
     return replica
