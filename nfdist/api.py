@@ -25,7 +25,7 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.evaluation.gathered_writer import Columns
 from nfdist.evaluation.new_nodes import NewNodes, as_arrow
-from nfdist.evaluation.outputs import answers
+from nfdist.evaluation.outputs import answers, id_name
 from nfdist.evaluation.predict import StatesPredictor
 from nfdist.evaluation.states import States
 from nfdist.memory import parse_bytes
@@ -151,21 +151,32 @@ class Predictor:
         trained.check_graph(self.store)
         self._predictor = StatesPredictor(trained, States.open(_directory(run), trained), self.store)
 
-    def predict(self, table: Any, *, top_k: int = 3) -> Any:
+    def predict(
+        self,
+        table: Any,
+        *,
+        edges: Any = None,
+        together: bool = False,
+        top_k: int = 3,
+        probabilities: bool = False,
+    ) -> Any:
         """Labels and probabilities of the new nodes in a pandas or Arrow table, as a table of the same kind.
 
-        Columns are id, features (a list, or a column each) and, if there are any, neighbors (lists of ids).
+        Columns have the names of the graph's own, in any order; `neighbors`, lists of ids, may be one more, or `edges`
+        another table. New nodes that are `together` hear each other along their edges.
         """
         given = as_arrow(table)
-        new_nodes = NewNodes.from_table(given, self.store)
-        answer = pa.table({"id": new_nodes.ids, **self.answers(new_nodes, top_k)})
+        new_nodes = NewNodes.from_table(given, self.store, as_arrow(edges), together)
+        answer = pa.table(self.answers(new_nodes, top_k, probabilities))
         return answer if given is table else answer.to_pandas()
 
-    def answers(self, new_nodes: NewNodes, top_k: int) -> Columns:
-        """The columns of labels and probabilities."""
+    def answers(self, new_nodes: NewNodes, top_k: int, probabilities: bool = False) -> Columns:
+        """The columns of ids, labels and probabilities."""
         if top_k < 1:
             raise ConfigError(f"top_k must be at least 1, got {top_k}")
-        return answers(Task(self.store.task, self.store.num_classes), self._predictor.logits(new_nodes), top_k)
+        schema, task = self.store.manifest.schema, Task(self.store.task, self.store.num_classes)
+        logits = self._predictor.logits(new_nodes)
+        return {id_name(schema): new_nodes.ids, **answers(task, logits, top_k, schema, probabilities)}
 
 
 def _directory(run: Run | Path | str) -> Path:

@@ -47,7 +47,7 @@ def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
     with pyarrow.parquet.ParquetFile(file) as opened:
         schema, metadata = opened.schema_arrow, opened.metadata
         columns = list(schema.names if names is None else names)
-        _check_distinct(file, schema.names, set(columns))
+        check_distinct(file, schema.names, columns)
         kinds = {name: schema.field(name).type for name in columns}
         check_expansion(file, metadata.num_rows * sum(map(_width, kinds.values())), size)
         if size < _SMALL_BYTES:
@@ -62,10 +62,11 @@ def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
     return table
 
 
-def _check_distinct(file: Path, names: Sequence[str], wanted: set[str]) -> None:
-    seen = set()
+def check_distinct(file: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse columns that are wanted and share their name with another."""
+    seen, used = set(), set(wanted)
     for name in names:
-        if name in wanted and name in seen:
+        if name in used and name in seen:
             raise PartitionError(f"{file} has two columns called {name!r}: rename one of them")
         seen.add(name)
 

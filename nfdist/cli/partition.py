@@ -7,6 +7,7 @@ from pathlib import Path
 from nfdist.partitioning.assign import METHODS
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
+from nfdist.partitioning.sources.options import USES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,13 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     for column in ("id", "label", "split", "source", "target"):
         parser.add_argument(f"--{column}-column", metavar="NAME", help=f"the {column} column of tables")
     parser.add_argument("--feature-columns", nargs="+", metavar="NAME", help="the feature columns of tables")
+    parser.add_argument(
+        "--column",
+        action="append",
+        dest="columns",
+        metavar="NAME=USE",
+        help=f"use a column of tables as {', '.join(USES)}; may be given again",
+    )
 
 
 def recipe_of(options: argparse.Namespace) -> Recipe:

@@ -4,8 +4,12 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nfdist.api import Predictor
 from nfdist.errors import ConfigError
@@ -20,9 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", help="a run that nfdist evaluate has evaluated")
     parser.add_argument(
         "nodes",
-        metavar="NEW.parquet",
-        help="the new nodes: id, features (a list, or a column each), and neighbors (a list of ids of the graph)",
+        metavar="NEW",
+        help="the new nodes, Parquet or CSV: the columns of the graph's own by name, and neighbors (lists of ids)",
     )
+    parser.add_argument("--edges", metavar="FILE", help="edges between new nodes and the graph, Parquet or CSV")
+    parser.add_argument("--together", action="store_true", help="new nodes may be joined, and hear each other")
+    parser.add_argument("--probabilities", action="store_true", help="a column more for the probability of each class")
     parser.add_argument("--out", metavar="FILE", required=True, help="the Parquet file to write")
     parser.add_argument("--top-k", type=int, default=3, metavar="K", help="how many likely classes to list (default 3)")
     parser.add_argument("--partition", metavar="DIR", help="where the run's graph is, if no longer in data.partition")
@@ -36,16 +43,19 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     out = Path(options.out)
     predictor = Predictor(options.run_dir, checkpoint=options.checkpoint, partition=options.partition)
-    _check_out(out, Path(options.nodes), Path(options.run_dir), predictor.store.directory)
-    new_nodes = NewNodes.read(Path(options.nodes), predictor.store)
+    nodes, edges = Path(options.nodes), Path(options.edges) if options.edges else None
+    _check_out(out, [nodes, *([edges] if edges else []), predictor.store.directory], Path(options.run_dir))
+    new_nodes = NewNodes.read(nodes, predictor.store, edges, options.together)
     loaded = time.perf_counter()
-    columns = predictor.answers(new_nodes, options.top_k)
+    columns = predictor.answers(new_nodes, options.top_k, options.probabilities)
     predicted = time.perf_counter()
-    write_table(out, {"id": new_nodes.ids, **columns})
+    write_table(out, columns)
     outcome: dict[str, Any] = {
         "nodes": len(new_nodes),
         "known_nodes": int((new_nodes.node_ids >= 0).sum()),
-        "neighbors": len(new_nodes.neighbors),
+        "neighbors": len(new_nodes.neighbors[1]),
+        "joined": 0 if new_nodes.among is None else len(new_nodes.among[1]),
+        "labels": _counted(columns["label"]),
         "load_seconds": loaded - started,
         "predict_seconds": predicted - loaded,
         "write_seconds": time.perf_counter() - predicted,
@@ -59,13 +69,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_out(out: Path, nodes: Path, run_dir: Path, partition: Path) -> None:
+def _counted(labels: Any) -> dict[str, int]:
+    """How many nodes got each label, by its name; nothing where every node has a list of answers."""
+    if pa.types.is_list(labels.type):
+        return {}
+    counted = pc.value_counts(labels).sort(by="values")
+    return {str(name): count for name, count in zip(*(field.to_pylist() for field in counted.flatten()), strict=True)}
+
+
+def _check_out(out: Path, inputs: Sequence[Path], run_dir: Path) -> None:
     """Refuse, before the work, a file that could not be written or that predictions are made from."""
     try:
         if out.is_dir() or not out.name:
             raise ConfigError(f"--out {out} cannot be written, it is a directory: name a file in it")
         place = out.resolve()
-        for kept in (nodes, partition, *(run_dir / name for name in _INPUTS)):
+        for kept in (*inputs, *(run_dir / name for name in _INPUTS)):
             if place.is_relative_to(kept.resolve()) or (out.exists() and kept.exists() and out.samefile(kept)):
                 raise ConfigError(
                     f"--out {out} would replace {kept}, which predictions are made from: name another file"

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, Columns, rows_in_order, write_gathered_table
 from nfdist.model.task import Task
+from nfdist.store.schema import Schema
 from nfdist.store.source_graph import SPLIT_NAMES
 from nfdist.store.store import Store
 from nfdist.world import World
 
 PREDICTIONS_FILE = "predictions.parquet"
 EMBEDDINGS_FILE = "embeddings.parquet"
+_TAKEN = ("label", "probability", "top_labels", "top_probabilities", "split", "true_label", "embedding")
 
 
 def write_predictions(
@@ -27,6 +29,7 @@ def write_predictions(
     logits: Tensor,
     split: Tensor,
     top_k: int,
+    probabilities: bool = False,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> None:
     """Write what is predicted of every node beside what is known of it; `split` is that of all nodes.
@@ -37,8 +40,10 @@ def write_predictions(
     def make(rows: slice) -> Columns:
         node_ids = _node_ids(nodes, rows)
         names = np.array(SPLIT_NAMES, dtype=object)[split[node_ids].numpy()]
-        known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids))}
-        return {"id": original_ids(store, node_ids), **answers(task, logits[rows], top_k), **known}
+        schema = store.manifest.schema
+        known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids), schema)}
+        given = answers(task, logits[rows], top_k, schema, probabilities)
+        return {id_name(schema): original_ids(store, node_ids), **given, **known}
 
     write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 
@@ -49,22 +54,43 @@ def write_embeddings(
     """Write the last hidden state of every node. Every rank must call this, with those [n, c] of its own nodes."""
 
     def make(rows: slice) -> Columns:
-        return {"id": original_ids(store, _node_ids(nodes, rows)), "embedding": as_lists(hidden[rows].float())}
+        ids = original_ids(store, _node_ids(nodes, rows))
+        return {id_name(store.manifest.schema): ids, "embedding": as_lists(hidden[rows].float())}
 
     write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 
 
-def answers(task: Task, logits: Tensor, top_k: int) -> Columns:
-    """Columns of labels and probabilities: the likeliest class and the `top_k` likeliest, or for multi all answers."""
-    if task.kind == "multi":
-        return {"label": as_lists((logits > 0).to(torch.int8)), "probability": as_lists(logits.sigmoid().float())}
-    probabilities, classes = logits.softmax(1).float().topk(min(top_k, task.num_classes), 1)
+def answers(task: Task, logits: Tensor, top_k: int, schema: Schema, probabilities: bool = False) -> Columns:
+    """Columns of labels and probabilities: the likeliest class and the `top_k` likeliest, or for multi all answers.
+
+    Classes have the names that the user gave them. With `probabilities` there is a column more for each.
+    """
+    multi = task.kind == "multi"
+    likely = logits.sigmoid().float() if multi else logits.softmax(1).float()
+    names = schema.names_of(range(task.num_classes))
+    each = {f"probability_{name}": pa.array(likely[:, place].numpy()) for place, name in enumerate(names)}
+    spread = each if probabilities else {}
+    if multi:
+        return {"label": as_lists((logits > 0).to(torch.int8)), "probability": as_lists(likely), **spread}
+    highest, classes = likely.topk(min(top_k, task.num_classes), 1)
+    lists = as_lists(classes)
     return {
-        "label": pa.array(classes[:, 0].numpy()),
-        "probability": pa.array(probabilities[:, 0].numpy()),
-        "top_labels": as_lists(classes),
-        "top_probabilities": as_lists(probabilities),
+        "label": _named(pa.array(classes[:, 0].numpy()), schema),
+        "probability": pa.array(highest[:, 0].numpy()),
+        "top_labels": pa.ListArray.from_arrays(lists.offsets, _named(lists.values, schema)),
+        "top_probabilities": as_lists(highest),
+        **spread,
     }
+
+
+def id_name(schema: Schema) -> str:
+    """What the user calls the column of ids, unless answers have a column of that name."""
+    return "id" if schema.id_column in _TAKEN or schema.id_column.startswith("probability_") else schema.id_column
+
+
+def _named(classes: Any, schema: Schema) -> Any:
+    """Numbers of classes as the user calls them."""
+    return pa.array(schema.class_names).take(classes) if schema.class_names else classes
 
 
 def as_lists(rows: Tensor) -> Any:
@@ -82,11 +108,11 @@ def _node_ids(nodes: range, rows: slice) -> Tensor:
     return torch.arange(nodes.start + rows.start, nodes.start + rows.stop)
 
 
-def _truth(labels: Tensor) -> Any:
-    """Labels as they are stored, null where there is none."""
+def _truth(labels: Tensor, schema: Schema) -> Any:
+    """Labels as the user calls them, null where there is none."""
     flat = labels.flatten().numpy()
     values = pa.array(flat, mask=flat < 0)
     if labels.ndim == 1:
-        return values
+        return _named(values, schema)
     ends = np.arange(len(labels) + 1, dtype=np.int32) * labels.shape[1]
     return pa.ListArray.from_arrays(pa.array(ends), values)

@@ -1,31 +1,31 @@
 """Predictions for nodes that training never saw, without a pass over the graph.
 
-A new node is a query only: nobody attends to it. It attends to every layer's stored summary and sums its neighbors, and
-whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay as they are.
+A new node is a query only: nobody of the graph attends to it. It attends to every layer's stored summary and sums its
+neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
+as they are. New nodes that are predicted together hear each other along the edges among them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nfdist.evaluation.new_nodes import NewNodes, distinct
+from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.model.loading import TrainedModel
+from nfdist.sparse.csr import as_tensor
 from nfdist.store.gate import Column
 from nfdist.store.hops import Hops
+from nfdist.store.pairs import Pairs, distinct, followed, rows_of_pairs, without
 from nfdist.store.ranges import joined
 from nfdist.store.store import Store
 
 NODES_AT_ONCE = 1 << 10
-
-
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class StatesPredictor:
@@ -43,7 +43,9 @@ class StatesPredictor:
 
     @torch.no_grad()
     def logits(self, new_nodes: NewNodes, nodes_at_once: int = NODES_AT_ONCE) -> Tensor:
-        """Logits [n, outputs] of new nodes, each as if it were the only one."""
+        """Logits [n, outputs] of new nodes, each as if it were the only one, unless they are together."""
+        if new_nodes.among is not None:
+            return self._predicted(new_nodes)
         starts = range(0, len(new_nodes), nodes_at_once)
         parts = [self._predicted(new_nodes.rows(slice(start, start + nodes_at_once))) for start in starts]
         return torch.cat(parts) if parts else self._model.output.bias.new_empty(0, self._model.output.out_features)
@@ -51,7 +53,7 @@ class StatesPredictor:
     def _predicted(self, new_nodes: NewNodes) -> Tensor:
         model, hops = self._model, self._hops(new_nodes)
         totals = [_totals(hop) for hop in hops]
-        features = new_nodes.features.to(model.input.weight.dtype)
+        features = as_tensor(new_nodes.features).to(model.input.weight.dtype)
         hidden = model.first_state(features)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
@@ -61,7 +63,7 @@ class StatesPredictor:
         assert logits is not None
         return logits if model.branch is None else model.branch.mix(logits, self._branch_logits(features, hops, totals))
 
-    def _branch_logits(self, features: Tensor, hops: Sequence[Hop], totals: Sequence[Tensor]) -> Tensor:
+    def _branch_logits(self, features: Tensor, hops: Sequence[list[Hop]], totals: Sequence[Tensor]) -> Tensor:
         model, branch = self._model, self._model.branch
         assert branch is not None
         hidden = branch.first_state(features, model.branch_epilogue(branch, 0))
@@ -72,26 +74,35 @@ class StatesPredictor:
         return logits
 
     def _neighbors(
-        self, hops: Sequence[Hop], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor
+        self, hops: Sequence[list[Hop]], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor
     ) -> SummedNeighbors:
         """What new nodes get from the states that a layer has seen in the evaluation, and from their own."""
-        everyone = slice(0, len(hidden))
-        sums = [hop.sums(everyone, seen[0].at(hop.segments[0].sources.numpy()), hidden) for hop in hops]
+        everyone, sums = slice(0, len(hidden)), []
+        for of_graph, *among in hops:
+            states = seen[0].at(of_graph.segments[0].sources.numpy())
+            parts = [of_graph.sums(everyone, states, hidden), *(hop.sums(everyone, hidden, hidden) for hop in among)]
+            sums.append(torch.stack(parts).sum(0) if among else parts[0])
         return SummedNeighbors(sums, torch.stack(list(totals), 1) if hops else hidden[:, :0])
 
-    def _hops(self, new_nodes: NewNodes) -> list[Hop]:
-        """The edges to new nodes, a hop at a time."""
+    def _hops(self, new_nodes: NewNodes) -> list[list[Hop]]:
+        """The edges to new nodes, a hop at a time: from the graph and, if they are joined, from each other."""
         if not self._model.relation.order:
             return []
-        neighbors = _without(new_nodes.node_ids, (new_nodes.indptr, new_nodes.neighbors))
+        own, among = new_nodes.node_ids, new_nodes.among
+        neighbors, known = without(own, new_nodes.neighbors), torch.from_numpy(own)
         reached = [neighbors, *(self._extended(neighbors, hop) for hop in self._shorter)]
-        known = torch.from_numpy(new_nodes.node_ids)
-        return [self._hop(index, _without(new_nodes.node_ids, pairs), known) for index, pairs in enumerate(reached)]
+        if among is None:
+            return [[self._hop(index, without(own, pairs), known)] for index, pairs in enumerate(reached)]
+        through, rows = [among], np.arange(len(new_nodes))
+        for index in range(1, len(reached)):  # whoever reaches a new node reaches those that hear it a step later
+            reached[index] = followed(reached[index], among, reached[index - 1], self._store.num_nodes)
+            through.append(without(rows, followed(through[-1], among, through[-1], len(rows))))
+        return [self._hops_among(*hop, known) for hop in zip(range(len(reached)), reached, through, strict=True)]
 
     def _extended(self, neighbors: Pairs, hop: Store) -> Pairs:
         """Who reaches a new node by way of its neighbors, these included; `hop` has the in-edges of the one before."""
         indptr, through = neighbors
-        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        rows = rows_of_pairs(neighbors)
         all_rows, all_sources = [rows], [through]
         for number, part in enumerate(hop.parts):
             inside = (through >= part.start) & (through < part.stop)
@@ -100,35 +111,45 @@ class StatesPredictor:
             all_sources.append(sources[joined(starts, counts)])
         return distinct(np.concatenate(all_rows), np.concatenate(all_sources), len(indptr) - 1, self._store.num_nodes)
 
-    def _hop(self, index: int, pairs: Pairs, known: Tensor) -> Hop:
-        """A new node has a loop, and other edges that run both ways, or in a directed graph only to it."""
+    def _hop(self, index: int, pairs: Pairs, known: Tensor, heard: Tensor | None = None) -> Hop:
+        """A new node has a loop, and other edges that run both ways, or in a directed graph only to it.
+
+        `heard` are the numbers [n] of edges that it has besides.
+        """
         indptr, sources = map(torch.from_numpy, pairs)
         segments = [EdgeSegment(0, indptr, sources)]
         ones = torch.ones(len(known), dtype=self._model.input.weight.dtype)
         factors = self._states.roots
         if factors is None:
             return Hop(segments, ones)
-        received = degree_factors(indptr.diff() + 1, ones.dtype)
+        received = degree_factors(indptr.diff() + 1 + (0 if heard is None else heard), ones.dtype)
         sent = received
         if self._store.manifest.directed:
             sent = torch.where(known >= 0, factors.at(known.clamp(min=0).numpy())[known.clamp(min=0), index], ones)
         return Hop(segments, sent, factors.at(sources.numpy())[:, index], received)
 
+    def _hops_among(self, index: int, pairs: Pairs, through: Pairs, known: Tensor) -> list[Hop]:
+        """The hop from the graph, and the one among new nodes, which by themselves send to no other."""
+        indptr, rows = map(torch.from_numpy, through)
+        of_graph = self._hop(index, pairs, known, indptr.diff())
+        assert of_graph.loops is not None
+        sent = of_graph.loops
+        if of_graph.target_factors is not None and self._store.manifest.directed:
+            sent = degree_factors(torch.bincount(rows, minlength=len(known)) + 1, sent.dtype)
+            of_graph = replace(of_graph, loops=sent)
+        factors = None if of_graph.target_factors is None else sent
+        return [of_graph, Hop([EdgeSegment(0, indptr, rows)], None, factors, of_graph.target_factors)]
 
-def _totals(hop: Hop) -> Tensor:
-    """The sums [n] of the weights of a hop of new nodes."""
-    segment = hop.segments[0]
-    assert hop.loops is not None
-    weights = hop.loops.new_ones(len(segment.sources))
-    if hop.source_factors is not None:
-        weights = hop.source_factors.index_select(0, segment.sources)
-    totals = hop.loops.index_add(0, torch.arange(len(hop.loops)).repeat_interleave(segment.indptr.diff()), weights)
-    return totals if hop.target_factors is None else totals * hop.target_factors
 
-
-def _without(node_ids: NDArray[np.int64], pairs: Pairs) -> Pairs:
-    """Pairs without those of a row and the node it stands for itself."""
-    indptr, sources = pairs
-    rows = np.repeat(np.arange(len(node_ids)), np.diff(indptr))
-    kept = sources != node_ids[rows]
-    return np.concatenate([[0], np.cumsum(kept)])[indptr], sources[kept]
+def _totals(hops: Sequence[Hop]) -> Tensor:
+    """The sums [n] of the weights of the edges to new nodes, those of one hop."""
+    loops = hops[0].loops
+    assert loops is not None
+    totals = loops
+    for hop in hops:
+        segment = hop.segments[0]
+        weights = loops.new_ones(len(segment.sources))
+        if hop.source_factors is not None:
+            weights = hop.source_factors.index_select(0, segment.sources)
+        totals = totals.index_add(0, torch.arange(len(loops)).repeat_interleave(segment.indptr.diff()), weights)
+    return totals if hops[0].target_factors is None else totals * hops[0].target_factors

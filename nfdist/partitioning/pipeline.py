@@ -61,7 +61,7 @@ def partition(recipe: Recipe) -> Outcome:
 
         with stage("read"):
             graph = load(recipe.source, recipe.options)
-        for note in graph.notes:
+        for note in (*_shown_columns(graph), *graph.notes):
             log.notice(note)
         with stage("order edges"):
             in_edges = order_edges(graph, recipe.directed)
@@ -77,6 +77,11 @@ def partition(recipe: Recipe) -> Outcome:
                 out, graph, indptr, sources, assignment, recipe.parts, recipe.as_dict(), recipe.directed
             )
     return Outcome(manifest, seconds)
+
+
+def _shown_columns(graph: SourceGraph) -> list[str]:
+    """What becomes of the columns of a table; other sources have none that are named."""
+    return graph.schema.lines() if graph.schema and graph.schema.is_named else []
 
 
 def _check_out(out: Path, located: Located) -> None:

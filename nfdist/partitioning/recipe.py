@@ -48,7 +48,10 @@ class Recipe:
             merged = {"out": str(Path(source).with_suffix("")), **read_toml(Path(source))}
             if "source" not in merged:
                 raise ConfigError(f"recipe {source} names no source: add source = ...")
+        columns = {**_uses(merged.get("columns", {})), **_uses(given.get("columns", {}))}
         merged |= given
+        if columns:
+            merged["columns"] = tuple(f"{name}={use}" for name, use in columns.items())
         known = (*(field.name for field in dataclasses.fields(Recipe) if field.name != "options"), *SOURCE_KEYS)
         for key in merged:
             if key not in known:
@@ -64,3 +67,19 @@ class Recipe:
     def as_dict(self) -> dict[str, Any]:
         """The recipe as a manifest records it."""
         return dataclasses.asdict(self)
+
+
+def _uses(columns: Any) -> dict[str, Any]:
+    """How columns are to be used: [columns.age] as = "number" in TOML, {"age": "number"}, or "age=number"."""
+    if isinstance(columns, list | tuple):
+        pairs = [one.rpartition("=") if isinstance(one, str) else ("", "", show(one)) for one in columns]
+        return {name: use for name, _, use in pairs}
+    if not isinstance(columns, Mapping):
+        raise ConfigError(f'columns must be tables, as in [columns.age] as = "number", got {show(columns)}')
+    uses = {}
+    for name, use in columns.items():
+        wanted = use.get("as") if isinstance(use, Mapping) and set(use) == {"as"} else use
+        if not isinstance(wanted, str):
+            raise ConfigError(f'columns.{name[:100]} must have one key, as in as = "number", got {show(use)}')
+        uses[name] = wanted
+    return uses

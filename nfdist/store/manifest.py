@@ -1,18 +1,20 @@
 """Manifest: what a partition holds, how it was made and how to recognize its files; stored as manifest.json."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from nfdist.errors import PartitionError
 from nfdist.files import dump_checked, load_checked, write_flushed
 from nfdist.store.gate import CURE, Gate, StoredFile, WholeFile, check_size
+from nfdist.store.json_fields import checked_fields
+from nfdist.store.schema import Schema, parsed_schema
 
-FORMAT_VERSION = 2
+FORMAT_VERSION, OLDER_VERSIONS = 3, (2,)  # and 1, whose manifests had no checksum of their own; both had no schema
 MANIFEST_NAME = "manifest.json"
 IDS_FILE = "ids.arrow"
 MOST_CLASSES_AT_LEAST = 1000  # of a graph with fewer nodes than that
@@ -23,8 +25,6 @@ CHOICES = {
     "id_type": ("int64", "string"),
     "index_type": ("int32", "int64"),
 }
-
-Record = TypeVar("Record")
 
 
 def part_directory(part: int) -> str:
@@ -76,6 +76,7 @@ class Manifest:
     edge_cut: int
     parts: tuple[Part, ...]
     recipe: dict[str, Any]
+    schema: Schema
     files: dict[str, StoredFile | WholeFile]
 
     @staticmethod
@@ -134,16 +135,18 @@ def _parsed(written: bytes) -> Manifest:
     if not isinstance(content, dict) or "format_version" not in content:
         raise ValueError("has no format_version: it is not a partition's manifest")
     version = content["format_version"]
-    if repr(version) != "1":  # whose manifests had no checksum of their own
-        content = {"format_version": version, **load_checked(written, FORMAT_VERSION, CURE)}
+    if repr(version) != "1":
+        content = {"format_version": version, **load_checked(written, FORMAT_VERSION, CURE, *OLDER_VERSIONS)}
     kind = WholeFile if version == 1 else StoredFile
     try:
-        values = _checked(content, Manifest, "the manifest")
+        older = version in (1, *OLDER_VERSIONS)
+        values = checked_fields({**content, "schema": {}} if older else content, Manifest, "the manifest")
+        values["schema"] = _schema_before(values) if older else parsed_schema(values["schema"])
         values["files"] = {
-            name: kind(**_checked(entry, kind, f"file {name!r}")) for name, entry in values["files"].items()
+            name: kind(**checked_fields(entry, kind, f"file {name!r}")) for name, entry in values["files"].items()
         }
         values["parts"] = tuple(
-            Part(**_checked(entry, Part, f"part {number}")) for number, entry in enumerate(values["parts"])
+            Part(**checked_fields(entry, Part, f"part {number}")) for number, entry in enumerate(values["parts"])
         )
         values["label_shape"] = tuple(values["label_shape"])
         manifest = Manifest(**values)
@@ -155,27 +158,11 @@ def _parsed(written: bytes) -> Manifest:
     return manifest
 
 
-def _checked(content: Any, record: type[Record], where: str) -> dict[str, Any]:
-    """The fields of a JSON object, when they are exactly those of the record and of their types."""
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{where} is not an object")
-    kinds: dict[str, Any] = {field.name: field.type for field in fields(record)}  # type: ignore[arg-type]
-    for name in kinds:
-        if name not in content:
-            raise ValueError(f"{where} has no field {name}")
-    for name, value in content.items():
-        if name not in kinds:
-            raise ValueError(f"{where} has an unknown field {name}")
-        kind = _json_kind(kinds[name])
-        if type(value) is not kind:
-            raise ValueError(f"{where} has {name} = {value!r}, expected a value of type {kind.__name__}")
-    return dict(content)
-
-
-def _json_kind(kind: Any) -> type:
-    """What json.loads gives for a field of this type."""
-    origin: type = getattr(kind, "__origin__", kind)
-    return list if origin is tuple else origin
+def _schema_before(values: dict[str, Any]) -> Schema:
+    """What is known of a partition that was written without a schema: features have no names there, nor classes."""
+    options = values["recipe"].get("options")
+    row = isinstance(options, dict) and options.get("normalize_features") == "row"
+    return Schema.of_matrix(values["num_features"], values["feature_dtype"], normalize="row" if row else "none")
 
 
 def _check_choices(manifest: Manifest) -> None:
@@ -194,6 +181,10 @@ def _check_sums(manifest: Manifest) -> None:
     most = max(manifest.num_nodes, MOST_CLASSES_AT_LEAST)
     if manifest.label_shape not in ((), (manifest.num_classes,)) or not 0 <= manifest.num_classes <= most:
         raise ValueError(f"num_classes is {manifest.num_classes}, and labels are {list(manifest.label_shape)} a node")
+    if manifest.schema.num_features != manifest.num_features:
+        raise ValueError(f"the schema has {manifest.schema.num_features} features of {manifest.num_features}")
+    if len(manifest.schema.class_names) not in (0, manifest.num_classes):
+        raise ValueError(f"{len(manifest.schema.class_names)} of {manifest.num_classes} classes have names")
     for number, part in enumerate(manifest.parts):
         if min(vars(part).values()) < 0 or part.cut_edges > part.edges or part.train_nodes > part.num_nodes:
             raise ValueError(f"part {number} has counts that do not fit: {vars(part)}")

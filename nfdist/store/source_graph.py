@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nfdist import seeds
+from nfdist.store.schema import Schema
 
 UNASSIGNED, TRAIN, VALID, TEST = 0, 1, 2, 3  # a node's split, as stored
 SPLIT_NAMES = ("unassigned", "train", "valid", "test")
@@ -18,6 +19,7 @@ class SourceGraph:
 
     `features` are [n, f] float32 or float16, dense or as a scipy.sparse CSR array; `labels` are integers [n] with -1
     for none, or [n, questions] of 0, 1 and -1 for multi-label tasks; `split` is int8 [n] of the four numbers above.
+    A NaN is a gap, in features that a `schema` says may have some; without one, features and classes have no names.
     Edges run from sources to targets, exactly as the source lists them.
     """
 
@@ -31,6 +33,7 @@ class SourceGraph:
     task: str
     num_classes: int
     notes: tuple[str, ...] = field(default=())
+    schema: Schema | None = None
 
     @property
     def num_nodes(self) -> int:

@@ -17,6 +17,7 @@ from nfdist.store.arrow_files import integer_type, rows_of, write_columns
 from nfdist.store.gate import StoredFile, WholeFile, recorded
 from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, Manifest, Part, part_directory, part_file
 from nfdist.store.ranges import Integers, joined, offsets, pieces
+from nfdist.store.schema import Schema
 from nfdist.store.source_graph import SPLIT_NAMES, TRAIN, SourceGraph
 
 EDGES_AT_ONCE = 1 << 22
@@ -182,6 +183,7 @@ def _manifest(
         edge_cut=sum(part.cut_edges for part in parts),
         parts=tuple(parts),
         recipe=recipe,
+        schema=graph.schema or Schema.of_matrix(int(graph.features.shape[1]), str(graph.features.dtype)),
         files=files,
     )
 

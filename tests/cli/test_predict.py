@@ -42,11 +42,6 @@ def new_nodes(path: Path, **columns: Any) -> Path:
     return path
 
 
-def columns_of(rows: list[list[float]]) -> dict[str, Any]:
-    """Features as a column each."""
-    return {f"x{number}": [row[number] for row in rows] for number in range(FEATURES)}
-
-
 def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,14 +66,17 @@ def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(
     assert torch.allclose(torch.tensor(mine["top_probabilities"]), torch.tensor(wanted["top_probabilities"]), rtol=1e-4)
 
 
-def test_features_may_be_a_column_each(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = torch.randn(3, FEATURES, generator=torch.Generator().manual_seed(0))
-    listed = new_nodes(tmp_path / "listed.parquet", features=values.tolist())
-    columns = {f"x{number}": values[:, number].tolist() for number in range(FEATURES)}
-    spread = new_nodes(tmp_path / "spread.parquet", features=None, comment=["p", "q", "r"], **columns)
+def test_what_the_graph_did_not_have_is_told_and_changes_nothing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = torch.randn(3, FEATURES, generator=torch.Generator().manual_seed(0)).tolist()
+    words = ("--out", tmp_path / "out.parquet", "--top-k", 2)
     tables = []
-    for file in (listed, spread):
-        outcome(capsys, "predict", run, file, "--out", tmp_path / "out.parquet", "--top-k", 2)
+    for extra in ({}, {"comment": ["p", "q", "r"], "x": [1, 2, 3]}):
+        file = new_nodes(tmp_path / "new.parquet", features=values, **extra)
+        assert main(["predict", *map(str, (run, file, *words))]) == 0
+        told = "columns that are not used, since the graph had none of the name: comment, x"
+        assert (told in capsys.readouterr().err) == bool(extra)
         tables.append(pq.read_table(tmp_path / "out.parquet"))
     assert tables[0] == tables[1]
     assert tables[0].column("id").to_pylist() == ["a", "b", "c"]
@@ -93,29 +91,31 @@ def test_bad_input_is_one_line_and_writes_nothing(
     short, broken = [[0.5] * FEATURES, [0.5] * 99, [0.5] * FEATURES], [[0.5] * 99 + [float("nan")]] * 3
     for columns, pattern in (
         ({"neighbors": [[3], [4, 9999], []]}, "no node is called 9999 in .*: name nodes of the graph only"),
-        ({"neighbors": [["x"], [], []]}, "original ids of .* are integers"),
-        ({"neighbors": [3, 4, 5]}, "neighbors of .* must be lists of original ids, got int64"),
-        ({"neighbors": [[3, None], [], []]}, "1 empty entries"),
-        ({"features": short}, "must have 100 features a node, as the graph has, node 'b' has 99"),
-        ({"features": broken}, "features of node 'a' in .*: column features, entry 100 is missing or NaN: repair it"),
-        ({"features": huge}, "features of node 'b' in .*: column features, entry 3 is 1e[+]300, too large or infinite"),
-        ({"features": None, **columns_of(huge)}, "features of node 'b' in .*: column 'x2' is 1e[+]300, too large"),
-        ({"features": [[{"a": 1}]] * 3}, "features of .* must be lists of numbers, got list<"),
-        ({"features": ["x", "y", "z"]}, "features of .* must be lists of numbers, got string"),
-        ({"features": None}, "besides id it has 0 columns of numbers"),
-        ({"id": None}, "has no column id, only features, neighbors"),
-        ({"id": ["a", None, "c"]}, "1 rows without an id"),
-        ({"id": ["a", "b", "b"]}, "1 ids more than once, the first is 'b': name each node once"),
-        ({"id": [1, 2, 1]}, "1 ids more than once, the first is 1"),
+        ({"neighbors": [["x"], [], []]}, "no node is called 'x' in .*: name nodes of the graph only"),
+        ({"neighbors": [3, 4, 5]}, "neighbors must be lists of ids, got int64"),
+        ({"neighbors": [[3, None], [], []]}, "no node is called None"),
+        ({"features": short}, "1 lists are ragged, the first in row 2 with 99 values instead of 100"),
+        ({"features": broken}, "row 1, column 'features', entry 100 is nan: features must be finite"),
+        ({"features": huge}, "row 2, column 'features', entry 3 is 1e[+]300: features must be finite"),
+        ({"features": [[{"a": 1}]] * 3}, "column 'features': lists must hold numbers, got struct"),
+        ({"features": ["x", "y", "z"]}, "column 'features' must be lists of numbers, got string"),
+        ({"features": None}, "has no column 'features', which the nodes of .* have: add it"),
+        ({"id": None}, "has no column 'id', which the nodes of .* have"),
+        ({"id": ["a", None, "c"]}, "1 nodes have no 'id'"),
+        ({"id": ["a", "b", "b"]}, "1 node ids occur more than once, the first is b"),
+        ({"id": [1, 2, 1]}, "1 node ids occur more than once, the first is 1"),
         (
             {"id": pa.array([1, 2, 3], pa.timestamp("s"))},
-            r"column id of .* must be integers or text, got timestamp",
+            r"ids of column 'id' must be integers or text, got timestamp",
         ),
         ({"id": [1.0, 2.0, 3.0]}, "must be integers or text, got double"),
         ({"id": [[1], [2], [3]]}, "must be integers or text, got list<"),
         ({"id": pa.array([1, 2, 2**63], pa.uint64())}, "id 9223372036854775808 of .* does not fit"),
-        ({"neighbors": [[{"a": 3}], [], []]}, "neighbors of .* must be lists of original ids, got list<"),
-        ({"neighbors": pa.array([[3], [], []], pa.list_(pa.timestamp("s")))}, "must be lists of original ids"),
+        ({"neighbors": [[{"a": 3}], [], []]}, "neighbors are named by integers or text, as ids are, got struct"),
+        (
+            {"neighbors": pa.array([[3], [], []], pa.list_(pa.timestamp("s")))},
+            "neighbors are named by integers or text, as ids are, got timestamp",
+        ),
     ):
         file = new_nodes(tmp_path / "new.parquet", **columns)
         assert re.search(pattern, mistake(capsys, "predict", run, file, "--out", tmp_path / "out.parquet")), columns
@@ -175,7 +175,8 @@ def test_duplicate_columns_and_damaged_files_are_one_line(
         assert "new.parquet cannot be read" in mistake(capsys, *words)
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), ["x" * 2**20])
     for store_schema in (True, False):  # then it is read as a dictionary, or as text
-        pq.write_table(pa.table({"id": repeated}), tmp_path / "new.parquet", store_schema=store_schema)
+        wide = pa.table({"id": repeated, "features": [[0.5] * FEATURES] * 2000})
+        pq.write_table(wide, tmp_path / "new.parquet", store_schema=store_schema)
         assert (tmp_path / "new.parquet").stat().st_size < 2**21
         assert "would take 2.0 GiB of memory" in mistake(capsys, *words)
 

@@ -11,8 +11,9 @@ import torch
 
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.gathered_writer import replaced_output, write_gathered, write_gathered_table
-from nfdist.evaluation.outputs import answers, write_predictions
+from nfdist.evaluation.outputs import answers, id_name, write_predictions
 from nfdist.model.task import Task
+from nfdist.store.schema import Schema
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
@@ -74,15 +75,35 @@ def test_states_are_the_same_bytes_from_any_world(kind: str, parts: int, written
 
 def test_questions_have_a_list_of_answers() -> None:
     logits = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 4.0, -0.1]])
-    columns = answers(Task("multi", 3), logits, top_k=2)
+    columns = answers(Task("multi", 3), logits, 2, Schema.of_matrix(1))
     assert columns["label"].to_pylist() == [[1, 0, 1], [0, 1, 0]]
     assert np.allclose(columns["probability"].to_pylist(), logits.sigmoid())
     assert set(columns) == {"label", "probability"}
 
 
 def test_there_are_never_more_likely_classes_than_classes() -> None:
-    columns = answers(Task("binary", 2), torch.tensor([[0.0, 1.0]]), top_k=9)
+    columns = answers(Task("binary", 2), torch.tensor([[0.0, 1.0]]), 9, Schema.of_matrix(1))
     assert columns["top_labels"].to_pylist() == [[1, 0]]
+
+
+def test_classes_have_the_names_the_user_gave_them() -> None:
+    logits = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 4.0, 5.0]])
+    named = Schema.of_matrix(1, class_names=("ant", "bee", "cat"))
+    columns = answers(Task("single", 3), logits, 2, named, probabilities=True)
+    assert columns["label"].to_pylist() == ["ant", "cat"]
+    assert columns["top_labels"].to_pylist() == [["ant", "cat"], ["cat", "bee"]]
+    each = [columns[f"probability_{name}"].to_pylist() for name in named.class_names]
+    assert np.allclose(np.transpose(each), logits.softmax(1))
+    booleans = answers(Task("single", 2), logits[:, :2], 1, Schema.of_matrix(1, class_names=(False, True)))
+    assert booleans["label"].to_pylist() == [False, True]
+    numbers = answers(Task("single", 3), logits, 1, Schema.of_matrix(1), probabilities=True)
+    assert numbers["label"].to_pylist() == [0, 2]
+    assert numbers["probability_2"].to_pylist() == columns["probability_cat"].to_pylist()
+
+
+def test_ids_are_under_the_name_of_their_column_unless_it_is_taken() -> None:
+    for name, column in (("user", "user"), ("id", "id"), ("label", "id"), ("probability_x", "id")):
+        assert id_name(Schema.of_matrix(1, id_column=name)) == column
 
 
 def test_ids_may_be_text_and_labels_many(tmp_path: Path) -> None:

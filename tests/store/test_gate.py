@@ -141,6 +141,6 @@ def test_a_partition_of_version_1_is_checked_once(tmp_path: Path, monkeypatch: p
 def test_a_version_that_was_altered_does_not_end_the_checking(tmp_path: Path) -> None:
     write(tmp_path / "p", build_graph())
     path = tmp_path / "p" / "manifest.json"
-    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 1'))
+    path.write_text(path.read_text().replace('"format_version": 3', '"format_version": 1'))
     with pytest.raises(PartitionError, match="unknown field checksum"):
         Store.open(tmp_path / "p")

@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,11 @@ import pytest
 from nfdist.errors import PartitionError
 from nfdist.files import dump_checked
 from nfdist.store.manifest import Manifest
+from nfdist.store.schema import Schema
 from tests.store.building import RECIPE, build_graph, dense, write
+
+SCHEMA = json.loads(json.dumps(asdict(Schema.of_matrix(5))))
+COLUMN = SCHEMA["columns"][0]
 
 
 @pytest.fixture
@@ -38,6 +43,16 @@ def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
     assert read == written
     assert read.label_shape == (3,)
     assert read.recipe == RECIPE
+
+
+def test_a_manifest_of_version_2_has_features_without_names(partition: Path) -> None:
+    path = partition / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["format_version"], content["checksum"], content["schema"]
+    path.write_bytes(dump_checked(2, {**content, "recipe": {"options": {"normalize_features": "row"}}}))
+    schema = Manifest.read(partition).schema
+    assert schema == Schema.of_matrix(5, normalize="row")
+    assert (schema.id_column, schema.class_names, schema.is_named) == ("id", (), False)
 
 
 def test_counts_are_those_of_the_graph(tmp_path: Path) -> None:
@@ -99,10 +114,10 @@ def test_a_missing_directory_or_manifest_is_refused(tmp_path: Path) -> None:
     assert "holds no manifest.json" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("version", [0, 3, "2", None, True])
+@pytest.mark.parametrize("version", [0, 4, "3", None, True])
 def test_an_unknown_version_is_refused_before_anything_else(partition: Path, version: Any) -> None:
     change(partition, format_version=version, parts="something of the future")
-    assert f"has format version {version!r}, this nfdist reads version 2" in refusal(partition)
+    assert f"has format version {version!r}, this nfdist reads version 3" in refusal(partition)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"text"', "{}", "\x00\xff"])
@@ -119,7 +134,7 @@ def test_an_unknown_field_is_named(partition: Path) -> None:
 def test_a_field_that_is_gone_is_named(partition: Path) -> None:
     content = json.loads((partition / "manifest.json").read_text())
     del content["num_classes"], content["checksum"], content["format_version"]
-    (partition / "manifest.json").write_bytes(dump_checked(2, content))
+    (partition / "manifest.json").write_bytes(dump_checked(3, content))
     assert "has no field num_classes" in refusal(partition)
 
 
@@ -142,7 +157,18 @@ def test_a_field_that_is_gone_is_named(partition: Path) -> None:
         ({"files": {"\0": {"size_bytes": 1, "blocks": ""}}}, "file '\\x00' belongs to no part"),
         ({"files": {".": {"size_bytes": 1, "blocks": ""}}}, "file '.' belongs to no part"),
         ({"num_classes": 10**9}, "num_classes is 1000000000"),
-        ({"num_features": 10**9}, "its rows need more than"),
+        ({"num_features": 10**9}, "the schema has 5 features of 1000000000"),
+        ({"feature_dtype": "float16", "num_nodes": 61}, "do not cover"),
+        ({"schema": {}}, "the schema has no field columns"),
+        ({"schema": SCHEMA | {"columns": [COLUMN | {"width": 4}]}}, "the schema has 4 features of 5"),
+        ({"schema": SCHEMA | {"columns": [COLUMN | {"encoding": "magic"}]}}, "has the encoding 'magic'"),
+        ({"schema": SCHEMA | {"columns": [COLUMN | {"encoding": "number"}]}}, "has the width 5 and 0 gaps as a number"),
+        ({"schema": SCHEMA | {"columns": [COLUMN | {"categories": [1]}]}}, "categories that are no text"),
+        ({"schema": SCHEMA | {"columns": [COLUMN | {"span": [1]}]}}, "expected two numbers or none"),
+        ({"schema": SCHEMA | {"class_names": ["a"]}}, "1 of 4 classes have names"),
+        ({"schema": SCHEMA | {"class_names": ["a", 1, 2, 3]}}, "class_names must be texts"),
+        ({"schema": SCHEMA | {"normalize": "column"}}, "expected none or row"),
+        ({"schema": SCHEMA | {"unused": {"a": 1}}}, "must have a reason each"),
         ({"label_shape": [7]}, "labels are [7] a node"),
         ({"task": "none"}, "task is 'none'"),
     ],

@@ -9,33 +9,57 @@ from numpy.typing import NDArray
 from nfdist.config import parse_fractions
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import features, splits, validation
+from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
-from nfdist.store.source_graph import SourceGraph, draw_split
+from nfdist.store.encoding import normalize_rows
+from nfdist.store.schema import Schema
+from nfdist.store.source_graph import TRAIN, SourceGraph, draw_split
 
 _LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
 
 
 def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
     """The checked graph of what was read."""
-    rows = features.prepare(raw.features, raw.name)
-    num_nodes = rows.shape[0]
+    table = raw.features if isinstance(raw.features, TableFeatures) else None
+    rows: Any = None if table else features.prepare(raw.features, raw.name)
+    num_nodes = len(table.rows) if table else rows.shape[0]
     validation.check_not_empty(raw.name, num_nodes)
     original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
     if raw.original_ids is not None:
         validation.check_ids(raw.name, original_ids)
     validation.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
-    validation.check_features(raw.name, rows, original_ids)
-    if options.normalize_features == "row":
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            rows = features.normalize_rows(rows)
-        validation.check_features(f"{raw.name} with normalized rows", rows, original_ids)
     labels, task, num_classes = _convert_labels(raw, original_ids, options.task)
     split = _choose_split(raw, labels, options)
-    sources, targets = _choose_edges(raw, rows, options.knn)
+    names = {**raw.names, "normalize": options.normalize_features}
+    if table:
+        encoded, columns, unused = table.encoded(split == TRAIN)
+        rows = features.prepare(encoded, raw.name)
+        schema = Schema(columns, unused=unused, **names)
+    else:
+        validation.check_features(raw.name, rows, original_ids)
+        schema = Schema.of_matrix(rows.shape[1], str(rows.dtype), **names)
+    rows = _normalized(raw.name, rows, schema, original_ids)
+    sources, targets = _choose_edges(raw, rows, schema, options.knn)
     return SourceGraph(
-        raw.name, original_ids, sources, targets, rows, labels, split, task, num_classes, tuple(raw.notes)
+        raw.name, original_ids, sources, targets, rows, labels, split, task, num_classes, tuple(raw.notes), schema
     )
+
+
+def _normalized(name: str, rows: Any, schema: Schema, original_ids: NDArray[Any]) -> Any:
+    if schema.normalize != "row":
+        return rows
+    _refuse_gaps(name, schema, "rows with gaps have no sum (normalize_features)")
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        rows = normalize_rows(rows)
+    validation.check_features(f"{name} with normalized rows", rows, original_ids)
+    return rows
+
+
+def _refuse_gaps(name: str, schema: Schema, why: str) -> None:
+    for column in schema.columns:
+        if column.may_have_gaps and column.missing:
+            raise PartitionError(f"{name}: column {column.name!r} has {column.missing:,} gaps, and {why}: fill them")
 
 
 def _convert_labels(raw: RawGraph, original_ids: NDArray[Any], wanted: str) -> tuple[NDArray[Any], str, int]:
@@ -96,11 +120,12 @@ def _choose_split(raw: RawGraph, labels: NDArray[Any], options: SourceOptions) -
     return draw_split(np.asarray(labeled), fractions, options.seed)
 
 
-def _choose_edges(raw: RawGraph, rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _choose_edges(raw: RawGraph, rows: Any, schema: Schema, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
     num_nodes = rows.shape[0]
     if neighbors:
         if len(raw.sources):
             raw.notes.append(f"{len(raw.sources)} edges are replaced by a {neighbors}-nearest-neighbor graph")
+        _refuse_gaps(raw.name, schema, "distances to gaps are unknown (knn)")
         return _nearest_neighbors(rows, neighbors)
     validation.check_edges(raw.name, raw.sources, raw.targets, num_nodes)
     if not len(raw.sources):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nfdist.errors import PartitionError
-from nfdist.partitioning.sources.table_files import Table
+from nfdist.store.table_files import Table
 
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _CELLS_ENOUGH = 10_000  # to tell whether a column is text
@@ -47,7 +47,7 @@ class _Column:
         return self.seen >= _CELLS_ENOUGH and (self.is_text or self.wrong is not None)
 
 
-LEAVE_OUT = "leave the column out by naming the others (feature_columns)"
+LEAVE_OUT = "say how to use the column (--column NAME=category, or NAME=ignore to leave it out)"
 
 
 def refuse_spoiled(nodes: Table, names: Sequence[str], cure: str = LEAVE_OUT) -> None:

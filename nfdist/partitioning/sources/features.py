@@ -41,24 +41,6 @@ def stored_dtype(dtype: np.dtype[Any]) -> str:
     return "float16" if dtype == np.float16 else "float32"
 
 
-def normalize_rows(features: Any) -> Any:
-    """Every row divided by the sum of its absolute values; rows of zeros stay."""
-    if scipy.sparse.issparse(features):
-        scale = _inverse(np.asarray(abs(features).sum(axis=1), dtype=np.float32))
-        features.data *= np.repeat(scale, np.diff(features.indptr))
-        return features
-    normalized = features if features.flags.writeable else features.copy()
-    for start in range(0, len(features), _ROWS_AT_ONCE):
-        rows = normalized[start : start + _ROWS_AT_ONCE]
-        rows[:] = rows * _inverse(np.abs(rows).sum(axis=1, dtype=np.float32))[:, None]
-    return normalized
-
-
-def _inverse(sums: Any) -> Any:
-    # A sum that overflows would make its row zeros; NaN is refused.
-    return np.divide(1, np.where(np.isinf(sums), np.nan, sums), out=np.ones_like(sums), where=sums > 0)
-
-
 def _as_float(features: Any) -> Any:
     if features.dtype in (np.float32, np.float16):
         return np.ascontiguousarray(features)

@@ -37,6 +37,6 @@ def _refuse_what_does_not_apply(located: Located, options: SourceOptions) -> Non
     if options.scale != 1.0 and "scale" not in located.format.options:
         scaled = ", ".join(name for known in FORMATS if "scale" in known.options for name in known.datasets)
         raise PartitionError(f"scale {options.scale} is for {scaled} alone: {located.name} has one size")
-    for column in (field.name for field in fields(options) if "_column" in field.name):
+    for column in (field.name for field in fields(options) if "column" in field.name):
         if getattr(options, column) and column not in located.format.options:
             raise PartitionError(f"{column} does not apply to {located.name}, which has no such columns: leave it out")

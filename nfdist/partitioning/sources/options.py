@@ -11,6 +11,7 @@ from nfdist.settings import convert_fields
 # Amazon2M exceed, and no k-NN graph of thousands of neighbors is sparse.
 _LIMITS = {"split_index": 1 << 31, "seed": 1 << 63, "knn": 1001}
 _LARGEST_SCALE = 876.0
+USES = ("number", "category", "text", "list", "ignore")
 NODE_COLUMNS = ("id_column", "feature_columns", "label_column", "split_column")
 
 
@@ -19,7 +20,8 @@ class SourceOptions:
     """What the user may say about a source; an empty column name means the usual names.
 
     `split` is "official", "random:0.5/0.25/0.25" or None: official where the source has one, else that random one.
-    `knn` 0 keeps the source's edges. `scale` is for amazon2m-like alone.
+    `columns` say how to use single ones, as in "age=number". `knn` 0 keeps the source's edges. `scale` is for
+    amazon2m-like alone.
     """
 
     split: str | None = None
@@ -35,6 +37,7 @@ class SourceOptions:
     split_column: str = ""
     source_column: str = ""
     target_column: str = ""
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         convert_fields(self)
@@ -52,3 +55,12 @@ class SourceOptions:
         for name, count in Counter(self.feature_columns).items():
             if count > 1 or not name:
                 raise ConfigError(f"feature_columns must be distinct names, got {name!r:.100} {count} times")
+        for name, use in self.said.items():
+            if not name or use not in USES:
+                raise ConfigError(f"column {name!r:.100} must be used as one of {', '.join(USES)}, got {use!r:.100}")
+
+    @property
+    def said(self) -> dict[str, str]:
+        """How the user wants columns to be used, by their names."""
+        pairs = (one.rpartition("=") for one in self.columns)
+        return {name: use for name, _, use in pairs}

@@ -14,7 +14,9 @@ NO_EDGES = np.empty(0, np.int64)
 class RawGraph:
     """One graph as read: `original_ids` None means 0 .. n - 1, `num_classes` 0 means as many as the labels show.
 
-    `members` maps the codes of the official split to masks or node numbers, as `splits.official` takes them.
+    `features` are a matrix, dense or sparse, or the columns of a table. `members` maps the codes of the official split
+    to masks or node numbers, as `splits.official` takes them. `names` are what the user calls ids, labels and classes,
+    as fields of a Schema.
     """
 
     name: str
@@ -26,3 +28,4 @@ class RawGraph:
     members: Mapping[int, NDArray[Any]] | None = None
     num_classes: int = 0
     notes: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)

@@ -1,16 +1,14 @@
 """Everything a source can get wrong, each refused in one line that names the thing, its value and the next move."""
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
+from nfdist.store.columns import check_unique
 
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CLASSES = 1000
@@ -59,13 +57,7 @@ def check_ids(name: str, original_ids: NDArray[Any]) -> None:
         raise PartitionError(f"{name}: node ids must be a list, got shape {list(original_ids.shape)}")
     if original_ids.dtype.kind not in "iuUO":
         raise PartitionError(f"{name}: node ids must be integers or text, got {original_ids.dtype}")
-    counted = pc.value_counts(pa.array(original_ids))
-    repeated = counted.field(0).filter(pc.greater(counted.field(1), 1)).sort()
-    if len(repeated):
-        raise PartitionError(
-            f"{name}: {len(repeated)} node ids occur more than once, the first is {repeated[0].as_py()!s:.100}: "
-            "ids must be unique"
-        )
+    check_unique(name, pa.array(original_ids))
 
 
 def check_known(name: str, unknown: Any, count: int, id_column: str) -> None:
@@ -102,16 +94,6 @@ def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None
         )
 
 
-def check_same_widths(name: str, widths: NDArray[Any], wanted: int, original_ids: NDArray[Any]) -> None:
-    """Refuse feature lists of different lengths; `original_ids` are those of the same rows."""
-    wrong = np.flatnonzero(widths != wanted)
-    if len(wrong):
-        raise PartitionError(
-            f"{name}: {len(wrong)} feature lists are ragged, the first at node {original_ids[wrong[0]]!s} "
-            f"with {widths[wrong[0]]} values instead of {wanted}"
-        )
-
-
 def check_labels(name: str, labels: NDArray[Any], classes: int, original_ids: NDArray[Any]) -> None:
     """Refuse labels that are not -1 (none) or a class, of which there are at most so many; 0: as the nodes allow.
 
@@ -124,12 +106,3 @@ def check_labels(name: str, labels: NDArray[Any], classes: int, original_ids: ND
             f"{name}: {len(wrong)} labels are outside -1 (none) to {limit - 1}, the first is {labels[tuple(wrong[0])]} "
             f"at node {original_ids[wrong[0][0]]!s}: number the classes from 0"
         )
-
-
-def check_column(name: str, column: str, columns: Iterable[str]) -> None:
-    """Refuse a column that is not there, naming the nearest real one."""
-    names = list(columns)
-    if column not in names:
-        nearest = difflib.get_close_matches(column, names, n=1, cutoff=0.0)
-        hint = f": did you mean {nearest[0]!r}?" if nearest else ": there are no columns"
-        raise PartitionError(f"{name} has no column {column!r}{hint}")

@@ -16,14 +16,9 @@ from nfdist.partitioning.sources.features import stored_dtype
 from nfdist.partitioning.sources.formats.source_format import SourceCounts, SourceFormat, has_suffix, register
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
-from nfdist.partitioning.sources.validation import (
-    check_column,
-    check_edges,
-    check_integers,
-    check_length,
-    check_range,
-)
+from nfdist.partitioning.sources.validation import check_edges, check_integers, check_length, check_range
 from nfdist.reading import reading
+from nfdist.store.table_files import check_column
 
 _FEATURES, _LABELS = ("feat", "features"), ("label", "labels")
 _ORIGINAL = ("orig_id", "original_id", "original_ids")

@@ -15,7 +15,8 @@ from nfdist.partitioning.sources.features import keeps_sparse, stored_dtype
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, has_suffix, register
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
-from nfdist.partitioning.sources.validation import check_column, check_integers
+from nfdist.partitioning.sources.validation import check_integers
+from nfdist.store.table_files import check_column
 
 DATASETS = ("cora", "citeseer", "pubmed", "actor", "deezer-europe")
 ARRAYS, OPTIONS = "edge_index, feat and label", ("id_column", "label_column")

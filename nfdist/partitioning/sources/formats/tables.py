@@ -1,43 +1,48 @@
 """tables: a folder with a table of nodes and one of edges, in Parquet or CSV, each one file or a folder of files."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import cells, columns, splits
+from nfdist.partitioning.sources.features import keeps_sparse
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, register
+from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
-from nfdist.partitioning.sources.table_files import Rows, Table, open_table
-from nfdist.partitioning.sources.validation import check_column, check_not_empty
+from nfdist.partitioning.sources.validation import check_not_empty
 from nfdist.reading import reading
+from nfdist.store.columns import is_empty, is_list, is_number, is_text, to_ids
+from nfdist.store.table_files import SUFFIXES, Rows, Table, check_column, find_table, open_table
 
-OPTIONS = (*NODE_COLUMNS, "source_column", "target_column")
+OPTIONS = (*NODE_COLUMNS, "source_column", "target_column", "columns")
 _IDS = ("id", "node_id", "original_id", "node")
 _LABELS = ("label", "labels", "y")
 _SOURCES, _TARGETS = ("source", "src", "from"), ("target", "dst", "to")
 _MOST_NAMED = 100
 _BYTES_AT_ONCE = 1 << 24
+_ROWS_COUNTED = 10_000
 _MASKS = {f"{word}_mask": code for word, code in splits.WORDS.items()}
 
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """Which columns of the nodes mean what; an empty name means none."""
+    """Which columns of the nodes mean what; an empty name means none, `unused` ones are not read for a reason."""
 
     ids: str
     labels: str
     split: str
     masks: tuple[str, ...]
     features: tuple[str, ...]
+    unused: dict[str, str]
 
     @classmethod
     def pick(cls, nodes: Table, options: SourceOptions) -> "NodeColumns":
@@ -45,8 +50,8 @@ class NodeColumns:
         split = nodes.pick(options.split_column, ("split",))
         masks = () if split else tuple(name for name in nodes.schema.names if name in _MASKS)
         nodes.check_once(masks)
-        used = {ids, labels, split, *masks}
-        return cls(ids, labels, split, masks, _pick_features(nodes, options.feature_columns, used))
+        used = [name for name in (ids, labels, split, *masks) if name]
+        return cls(ids, labels, split, masks, *_pick_features(nodes, options, used))
 
     @property
     def names(self) -> list[str]:
@@ -54,65 +59,114 @@ class NodeColumns:
 
 
 def read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
-    """The graph of a folder of tables; extra columns are dropped with a note."""
+    """The graph of a folder of tables."""
     with reading(folder):  # whatever Arrow cannot convert
         return _read(folder, name, options)
 
 
 def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
-    nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
+    nodes, edges = _open(folder, "nodes"), _open(folder, "edges")
     picked = NodeColumns.pick(nodes, options)
     rows = _read_nodes(nodes, picked, options)
     check_not_empty(name, len(rows))
-    notes = _note_dropped("node", nodes.schema.names, picked.names)
+    notes: list[str] = []
     where = str(nodes.files[0])
     if picked.ids:
-        ids = columns.to_ids(rows[picked.ids], where, picked.ids, typed=not nodes.is_csv)
+        ids = to_ids(rows[picked.ids], where, picked.ids, typed=not nodes.is_csv)
     else:
         ids = np.arange(len(rows))
         notes.append("the nodes have no id column: their ids are their row numbers")
-    labels = columns.to_labels(rows[picked.labels], where, notes) if picked.labels else None
+    labels, class_names = columns.to_labels(rows[picked.labels], where, picked.labels) if picked.labels else (None, ())
+    if class_names:
+        notes.append(f"{len(class_names)} classes by name: {', '.join(map(str, class_names[:_MOST_NAMED]))}")
     members = _read_members(rows, picked, where, notes)
-    features = columns.to_features(rows, picked.features, where, ids)
-    del rows
-    sources, targets = _read_edges(edges, ids, picked.ids, options, notes)
-    return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes)
+    features = TableFeatures(rows, picked.features, ids, options.said, options.feature_columns, picked.unused)
+    ends = [edges.pick(options.source_column, _SOURCES), edges.pick(options.target_column, _TARGETS)]
+    sources, targets = _read_edges(edges, ends, ids, picked.ids, notes)
+    names = {"id_column": picked.ids or "id", "label_column": picked.labels, "class_names": class_names}
+    names |= {"source_column": ends[0], "target_column": ends[1]}
+    return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes, names=names)
+
+
+def _open(folder: Path, what: str) -> Table:
+    path = find_table(folder, what)
+    if path is None:
+        raise PartitionError(
+            f"{folder} has no {what}.parquet or {what}.csv, and no folder {what}: a graph needs nodes and edges"
+        )
+    return open_table(path)
 
 
 def count(folder: Path, options: SourceOptions) -> SourceCounts:
-    """The counts of a folder of tables, from the footers of Parquet and the lines of CSV."""
-    nodes, edges = open_table(folder, "nodes"), open_table(folder, "edges")
-    picked = NodeColumns.pick(nodes, options).features
-    kinds = [nodes.schema.field(name).type for name in picked]
-    halves = all(pa.types.is_float16(kind.value_type if columns.is_list(kind) else kind) for kind in kinds)
-    width = _list_width(nodes, picked[0]) if columns.is_list(kinds[0]) else len(picked)
-    return SourceCounts(_count_rows(nodes), _count_rows(edges), width, None, "float16" if halves else "float32")
+    """The counts of a folder of tables, from footers or lines; those of features from the first rows."""
+    nodes, edges = _open(folder, "nodes"), _open(folder, "edges")
+    picked = NodeColumns.pick(nodes, options)
+    num_nodes, num_edges = _count_rows(nodes), _count_rows(edges)
+    with reading(folder):
+        rows = _first_rows(nodes, [name for name in picked.features if name not in nodes.in_folders])
+        names = tuple(rows.table.column_names)
+        found = TableFeatures(rows, names, np.empty(0), options.said, options.feature_columns, picked.unused)
+        try:
+            features, _, _ = found.encoded(np.ones(len(rows), dtype=bool))
+        except PartitionError:  # these rows say little, or the whole table will be refused when it is read
+            return SourceCounts(num_nodes, num_edges, len(names), None, "float32")
+    width, entries = features.shape[1], None
+    if not isinstance(features, np.ndarray):
+        entries = features.nnz * num_nodes // max(len(rows), 1)
+        entries = entries if keeps_sparse(entries, (num_nodes, width)) else None
+    return SourceCounts(num_nodes, num_edges, width, entries, str(features.dtype))
+
+
+def _first_rows(nodes: Table, names: list[str]) -> Rows:
+    file = nodes.files[0]
+    if nodes.is_csv:
+        with pyarrow.csv.open_csv(file, convert_options=pyarrow.csv.ConvertOptions(include_columns=names)) as stream:
+            table = pa.Table.from_batches([stream.read_next_batch()])
+    else:
+        with pyarrow.parquet.ParquetFile(file) as opened:
+            batch = next(opened.iter_batches(_ROWS_COUNTED, columns=names), None)
+            table = opened.read(columns=names) if batch is None else pa.Table.from_batches([batch])
+    return Rows(table, ((file, table.num_rows),))
 
 
 def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Rows:
-    """The columns in use; a cell that is no number is looked for where it would spoil a column of features."""
-    if options.feature_columns:
-        texts = [name for name in picked.features if columns.is_text(nodes.schema.field(name).type)]
-        cells.refuse_words(nodes, texts)
-    elif not columns.is_list(nodes.schema.field(picked.features[0]).type):
-        used, counted = set(picked.names), Counter(nodes.schema.names)
-        others = [field for field in nodes.schema if field.name not in used and counted[field.name] == 1]
-        texts = [field.name for field in others if columns.is_text(field.type) or columns.is_empty(field.type)]
-        cells.refuse_spoiled(nodes, texts)
-    if picked.labels and nodes.is_csv and columns.is_text(nodes.schema.field(picked.labels).type):
+    """The columns in use; a cell that is no number is looked for where it would spoil a column of numbers."""
+    kinds = {name: nodes.schema.field(name).type for name in picked.features if name not in nodes.in_folders}
+    words = [name for name, kind in kinds.items() if is_text(kind) or is_empty(kind)]
+    numbers = [name for name in words if options.said.get(name) == "number"]
+    cells.refuse_words(nodes, numbers)
+    cells.refuse_spoiled(nodes, [name for name in words if name not in options.said])
+    if picked.labels and nodes.is_csv and is_text(nodes.schema.field(picked.labels).type):
         cells.refuse_spoiled(nodes, [picked.labels], "write all labels as numbers or none")
+    late = [name for name, kind in kinds.items() if is_empty(kind) and nodes.is_csv and name not in options.said]
     try:
-        return nodes.read(picked.names, _csv_types(nodes.schema, picked))
+        rows = nodes.read(picked.names, _csv_types(nodes.schema, picked), picked.features)
     except PartitionError:
         if nodes.is_csv:
-            cells.refuse_words(nodes, picked.features)
+            cells.refuse_words(nodes, [name for name, kind in kinds.items() if is_number(kind)])
         raise
+    return _with_numbers(rows, numbers, late)
+
+
+def _with_numbers(rows: Rows, numbers: list[str], late: list[str]) -> Rows:
+    """Rows with columns of text as numbers, `late` ones if all their cells are some: their first ones were empty."""
+    table = rows.table
+    for name in (*numbers, *late):
+        cells_of = pc.utf8_trim_whitespace(table[name])
+        trimmed = pc.if_else(pc.equal(cells_of, ""), pa.scalar(None, cells_of.type), cells_of)
+        try:
+            table = table.set_column(table.schema.get_field_index(name), name, trimmed.cast(pa.float64()))
+        except pa.ArrowInvalid:
+            if name in numbers:
+                raise
+    return Rows(table, rows.counts)
 
 
 def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]:
     """Types that the first lines of a CSV may not show: fractions and words can come later."""
     kinds = {name: schema.field(name).type for name in picked.features}
-    types = {name: pa.float64() for name, kind in kinds.items() if columns.is_number(kind) and kind != pa.bool_()}
+    types = {name: pa.float64() for name, kind in kinds.items() if is_number(kind) and kind != pa.bool_()}
+    types |= {name: pa.string() for name, kind in kinds.items() if is_empty(kind)}
     for name, kind in ((picked.split, pa.string()), (picked.labels, pa.int64())):
         if name and pa.types.is_null(schema.field(name).type):
             types[name] = kind
@@ -121,14 +175,16 @@ def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]
 
 
 def _read_edges(
-    edges: Table, ids: NDArray[Any], id_column: str, options: SourceOptions, notes: list[str]
+    edges: Table, ends: list[str], ids: NDArray[Any], id_column: str, notes: list[str]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    ends = [edges.pick(options.source_column, _SOURCES), edges.pick(options.target_column, _TARGETS)]
     where = str(edges.files[0])
     if not all(ends):
         have = ", ".join(edges.schema.names)
         raise PartitionError(f"{where} needs columns source and target, or their names in the options; it has {have}")
-    notes += _note_dropped("edge", edges.schema.names, ends)
+    dropped = [name for name in edges.schema.names if name not in ends]
+    if dropped:
+        more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
+        notes.append(f"dropped edge columns: {', '.join(dropped[:_MOST_NAMED])}{more}")
     integers = ids.dtype.kind in "iu"
     try:
         table = edges.read(ends, dict.fromkeys(ends, pa.int64() if integers else pa.string()))
@@ -145,37 +201,25 @@ def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]
     return {_MASKS[mask]: columns.to_mask(table[mask], where, mask) for mask in picked.masks} or None
 
 
-def _pick_features(nodes: Table, wanted: tuple[str, ...], used: set[str]) -> tuple[str, ...]:
-    where = str(nodes.files[0])
-    for name in wanted:
+def _pick_features(nodes: Table, options: SourceOptions, used: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The columns that may become features, and why the others do not."""
+    where, said, wanted = str(nodes.files[0]), options.said, options.feature_columns
+    for name in (*wanted, *said):
         check_column(where, name, nodes.schema.names)
-    found = wanted
-    for name in ("features", "feat"):
-        if not found and name in nodes.schema.names:
-            nodes.check_once([name])
-            found = (name,) if columns.is_list(nodes.schema.field(name).type) else ()
-    found = found or tuple(f.name for f in nodes.schema if f.name not in used and columns.is_number(f.type))
+        if name in used and name in said:
+            raise PartitionError(f"{where}: column {name!r} is no feature: leave it out of [columns]")
+    others = [name for name in nodes.schema.names if name not in used and name not in wanted]
+    lists = [name for name in ("features", "feat") if name in others and is_list(nodes.schema.field(name).type)]
+    unused = {name: "left out, as you say" for name, use in said.items() if use == "ignore"}
+    if wanted:
+        unused |= {name: "left out: not among feature_columns" for name in others if name not in said}
+    elif lists:
+        unused |= {name: f"left out: features are in {lists[0]!r}" for name in others if name not in (lists[0], *said)}
+    found = tuple(name for name in (*wanted, *others) if name not in unused)
     if not found:
-        raise PartitionError(f"{where} has no features: add a list column named features, or columns of numbers")
+        raise PartitionError(f"{where} has no features: add a list column named features, or other columns")
     nodes.check_once(found)
-    return found
-
-
-def _note_dropped(what: str, names: Sequence[str], used: Sequence[str]) -> list[str]:
-    known = set(used)
-    dropped = [name for name in names if name not in known]
-    more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
-    return [f"dropped {what} columns: {', '.join(dropped[:_MOST_NAMED])}{more}"] if dropped else []
-
-
-def _list_width(nodes: Table, name: str) -> int:
-    """The length of the first row's list, for which one small batch is read."""
-    kind = nodes.schema.field(name).type
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size)
-    with reading(nodes.files[0]), pyarrow.parquet.ParquetFile(nodes.files[0]) as opened:
-        batch = next(opened.iter_batches(batch_size=1, columns=[name]), None)
-        return len(batch.column(0)[0]) if batch is not None and batch.num_rows else 0
+    return found, unused
 
 
 def _count_rows(table: Table) -> int:
@@ -204,7 +248,7 @@ def find(name: str, folder: Path | None) -> Located | None:
 
 def recognize(path: Path) -> bool:
     """Whether a folder has nodes or edges; the reader says which of the two is missing."""
-    return any((path / f"{what}{suffix}").exists() for what in ("nodes", "edges") for suffix in (".parquet", ".csv"))
+    return any((path / f"{what}{suffix}").exists() for what in ("nodes", "edges") for suffix in ("", *SUFFIXES))
 
 
 FORMAT = register(SourceFormat("tables", 30, read, count, recognize, "a folder of tables", find, options=OPTIONS))

@@ -96,12 +96,17 @@ def test_columns_of_any_name(tmp_path: Path) -> None:
     assert graph.features.tolist() == [[5, 1], [6, 2], [7, 3], [8, 4]]
     assert graph.labels.tolist() == [1, 0, -1, 0]
     assert graph.sources.tolist() == [3, 2, 1, 0]
-    assert graph.notes == ("dropped node columns: unused", "2 classes by name: x, z")
+    assert graph.notes == ("2 classes by name: x, z",)
+    assert graph.schema is not None
+    assert graph.schema.unused == {"unused": "left out: not among feature_columns"}
+    assert (graph.schema.id_column, graph.schema.label_column) == ("key", "kind")
+    assert (graph.schema.source_column, graph.schema.target_column) == ("y", "x")
+    assert graph.schema.class_names == ("x", "z")
 
 
 def test_numbers_that_are_not_used_otherwise_are_features(tmp_path: Path) -> None:
     masks = {"train_mask": [True, False, None, False], "val_mask": [0, 1, 0, 0], "test_mask": [False] * 4}
-    nodes = nodes_of(NUMBERS, features=None, split=None, p=pa.array([1, 2, 3, 4], pa.float16()), name=WORDS, **masks)
+    nodes = nodes_of(NUMBERS, features=None, split=None, p=pa.array([1, 2, 3, 4], pa.float16()), **masks)
     source = save(tmp_path, nodes, edges_of(NUMBERS))
     graph = load(source, SourceOptions())
     assert graph.features.tolist() == [[1], [2], [3], [4]]
@@ -130,6 +135,7 @@ def test_without_an_id_column_rows_are_numbered(tmp_path: Path) -> None:
 
 
 RAGGED = pa.array([[1.0, 2.0], [1.0, 2.0], [1.0], None])
+TIMES = pa.array([1, 2, 3, 4], pa.timestamp("s"))
 BAD: list[tuple[dict[str, Any], list[Any], dict[str, Any], str]] = [
     ({"id": [1, 2, 2, 9]}, [1, 1, 1, 1], {}, "1 node ids occur more than once, the first is 2"),
     ({"id": pa.array([1, 2, 3, 9], pa.timestamp("s"))}, [1, 2, 3, 9], {}, "must be integers or text, got timestamp"),
@@ -148,14 +154,14 @@ BAD: list[tuple[dict[str, Any], list[Any], dict[str, Any], str]] = [
     ({}, [70, 9, None, -3], {}, "3 ends of edges name no node, the first is None"),
     ({}, ["70", "x", "9", "-3"], {}, "1 ends of edges name no node, the first is 'x'"),
     ({}, [70.0, 9.5, 9.0, 70.0], {}, "1 ends of edges name no node, the first is 9.5"),
-    ({"features": RAGGED}, NUMBERS, {}, f"2 feature lists are ragged, the first at node {2**40} with 1 values"),
+    ({"features": RAGGED}, NUMBERS, {}, "2 lists are ragged, the first in row 3 with 1 values instead of 2"),
     (
         {"features": pa.array([[1.0], [2.0], [None], [3.0]])},
         NUMBERS,
         {},
         "row 3, column 'features', entry 1 is missing",
     ),
-    ({"features": pa.array([["a"]] * 4)}, NUMBERS, {}, "lists must hold numbers"),
+    ({"features": pa.array([["a"]] * 4)}, NUMBERS, {}, "has no features .*'features' left out: list<.*> is no kind"),
     ({"features": None}, NUMBERS, {}, "has no features"),
     ({"label": pa.array([1.5, 0, 1, 2])}, NUMBERS, {}, "labels must be integers, got 1.5"),
     ({"split": ["train", "dev", "test", ""]}, NUMBERS, {}, "split 'dev' is unknown"),
@@ -164,7 +170,21 @@ BAD: list[tuple[dict[str, Any], list[Any], dict[str, Any], str]] = [
     ({}, NUMBERS, {"feature_columns": ("featurs",)}, "did you mean 'features'"),
     ({}, NUMBERS, {"label_column": "lable"}, "did you mean 'label'"),
     ({}, NUMBERS, {"source_column": "sorce"}, "did you mean 'source'"),
-    ({}, NUMBERS, {"feature_columns": ("split",)}, "row 1, column 'split' is 'train', no number"),
+    (
+        {"t": pa.array([1, 2, 3, 4], pa.timestamp("s"))},
+        NUMBERS,
+        {"feature_columns": ("t",)},
+        "chosen as a feature and ti",
+    ),
+    (
+        {"t": pa.array([1, 2, 3, 4], pa.timestamp("s"))},
+        NUMBERS,
+        {"columns": ("t=category",)},
+        "cannot be used as a cat",
+    ),
+    ({}, NUMBERS, {"columns": ("label=number",)}, "column 'label' is no feature"),
+    ({}, NUMBERS, {"columns": ("lable=number",)}, "has no column 'lable': did you mean 'label'"),
+    ({"label": pa.array([None] * 4, pa.int64())}, NUMBERS, {}, "all labels are missing in column 'label'"),
 ]
 
 
@@ -189,15 +209,16 @@ def test_one_cell_that_is_no_number_is_named_or_left_out_by_choice(tmp_path: Pat
     with pytest.raises(PartitionError, match=rf"nodes\{suffix}: row {rows - 2}, column 'a' is 'seven'"):
         load(source, SourceOptions())
     with pytest.raises(PartitionError, match=rf"row {rows - 2}, column 'a' is 'seven', no number"):
+        load(source, SourceOptions(feature_columns=("a", "b"), columns=("a=number",)))
+    with pytest.raises(PartitionError, match=rf"row {rows - 2}, column 'a' is 'seven', "):
         load(source, SourceOptions(feature_columns=("a", "b")))
     graph = load(source, SourceOptions(feature_columns=("b",)))
     assert graph.features[:, 0].tolist() == list(range(rows))
-    assert graph.notes[0] == "dropped node columns: a, name"
+    assert graph.schema is not None
+    assert list(graph.schema.unused) == ["a", "name"]
 
 
-@pytest.mark.parametrize(
-    ("cell", "shown"), [("inf", "inf"), ("-inf", "-inf"), ("nan", "missing"), ("", "missing"), ("1e39", r"1e\+39")]
-)
+@pytest.mark.parametrize(("cell", "shown"), [("inf", "inf"), ("-inf", "-inf"), ("1e39", r"1e\+39")])
 def test_a_cell_that_is_not_finite_is_named(tmp_path: Path, cell: str, shown: str) -> None:
     nodes = pa.table({"id": range(30), "a": [cell if row == 17 else str(row) for row in range(30)], "b": [1] * 30})
     source = save(tmp_path, nodes, edges_of([0, 1, 2, 3]), ".csv")
@@ -211,11 +232,16 @@ def test_a_row_of_many_files_is_named_by_its_own(tmp_path: Path) -> None:
         load(save(tmp_path, nodes, edges_of(NUMBERS), split_files=True), SourceOptions())
 
 
-def test_text_through_and_through_is_no_feature_and_is_named(tmp_path: Path) -> None:
+def test_words_of_training_nodes_are_categories_and_others_are_other(tmp_path: Path) -> None:
     nodes = nodes_of(NUMBERS, features=None, x=[1, 2, 3, 4], word=["7", "a", "b", None], code=["1", "2", "3", "4"])
     graph = load(save(tmp_path, nodes, edges_of(NUMBERS)), SourceOptions())
-    assert graph.features.tolist() == [[1], [2], [3], [4]]
-    assert graph.notes[0] == "dropped node columns: word, code"
+    assert graph.schema is not None
+    assert [(column.name, column.categories) for column in graph.schema.columns] == [
+        ("x", ()),
+        ("word", ("7",)),  # the only training node has this one
+        ("code", ("1",)),
+    ]
+    assert graph.features.tolist() == [[1, 1, 1], [2, 0, 0], [3, 0, 0], [4, 0, 0]]
 
 
 def test_columns_of_the_same_name_are_refused_where_they_are_used(tmp_path: Path) -> None:
@@ -268,7 +294,7 @@ def test_missing_and_damaged_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(PartitionError, match=r"nodes.parquet cannot be read"):
             read(source, SourceOptions())
     (tmp_path / "nodes.parquet").unlink()
-    with pytest.raises(PartitionError, match=r"has no nodes.parquet or nodes.csv"):
+    with pytest.raises(PartitionError, match=r"has no nodes.parquet or nodes.csv, and no folder nodes"):
         load(source, SourceOptions())
     (tmp_path / "nodes.csv").write_text("")
     with pytest.raises(PartitionError, match=r"nodes.csv cannot be read"):

@@ -1,0 +1,195 @@
+"""Which columns of a table become features and how, by their types and values, unless the user has said it.
+
+Constants come from training nodes alone: what a test node holds changes no other node's features.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from nfdist.errors import PartitionError
+from nfdist.partitioning.sources.features import SPARSE_DENSITY
+from nfdist.store.columns import decoded, is_list, is_number, is_text, stack_lists, to_numbers
+from nfdist.store.encoding import category_values, encode, missing_values
+from nfdist.store.schema import BOOLEAN, CATEGORY, LIST, NUMBER, TEXT, FeatureColumn
+from nfdist.store.table_files import Rows
+
+MOST_CATEGORIES = 1000  # of one column: each has weights of its own, and needs nodes to learn them from
+FEW_CATEGORIES = 10  # so few that it does not matter whether values repeat
+WORDS_OF_A_TEXT = 3  # on average, or a value is a name
+TEXT_WIDTH = 4096  # places for words; scikit-learn's hashing puts some into the same
+MANY_MISSING = 0.05  # the share of training nodes without a number from which on the gap itself is a feature
+_WORDS_EXPECTED = 20  # of a text, to tell whether rows are sparse
+_SAYING = "[columns.NAME] as = ..., or --column NAME=..."
+_ROWS_ENOUGH = 10  # to tell that numbers are those of the rows
+_INDEXES = ("__index_level_", "Unnamed:")
+
+
+@dataclass(frozen=True)
+class TableFeatures:
+    """The columns of a table that may become features, as read; `said` has what the user said of them, by name.
+
+    `chosen` are those that the user listed; `unused` have a reason not to be read.
+    """
+
+    rows: Rows
+    names: tuple[str, ...]
+    ids: NDArray[Any]
+    said: Mapping[str, str]
+    chosen: tuple[str, ...]
+    unused: Mapping[str, str]
+
+    def encoded(self, training: NDArray[np.bool_]) -> tuple[Any, tuple[FeatureColumn, ...], dict[str, str]]:
+        """Features [n, f], the columns they came from, and why others were left out."""
+        basis = pa.array(training if training.any() else np.ones(len(self.rows), dtype=bool))
+        columns, unused = [], dict(self.unused)
+        for name in self.names:
+            found = self._inferred(name, basis)
+            if isinstance(found, str):
+                unused[name] = found
+            else:
+                columns.append(found)
+        if not columns:
+            reasons = "; ".join(f"{name!r} {reason}" for name, reason in list(unused.items())[:5])
+            raise PartitionError(
+                f"{self.rows.name} has no features ({reasons or 'no other columns'}): add columns, or say how to use "
+                f"these ({_SAYING})"
+            )
+        kinds = [self.rows[column.name].type for column in columns]
+        halves = all(pa.types.is_float16(kind.value_type if is_list(kind) else kind) for kind in kinds)
+        dtype = np.float16 if halves else np.float32
+        return encode(columns, self.rows, dtype, are_sparse(columns)), tuple(columns), unused
+
+    def _inferred(self, name: str, basis: pa.Array) -> FeatureColumn | str:
+        """What becomes of a column: features, or the reason why not."""
+        column, use = self.rows[name], self.said.get(name, "")
+        absent = missing_values(column)
+        missing = int(pc.sum(absent).as_py() or 0)
+        use = use or self._use(name, column)
+        if use not in _MAKERS:
+            if name in self.chosen:
+                raise PartitionError(
+                    f"{self.rows.name}: column {name!r} was chosen as a feature and {use}: {_cure(name)}"
+                )
+            return f"left out: {use}"
+        known = decoded(column).filter(pc.and_(basis, pc.invert(absent)))
+        if not len(known):
+            return "left out: no training node has a value"
+        made = _MAKERS[use](self, name, column, known, 1 - len(known) / pc.sum(basis).as_py())
+        return made if isinstance(made, str) else FeatureColumn(**{**made, "missing": missing})
+
+    def _use(self, name: str, column: pa.ChunkedArray) -> str:
+        """What a column is good for by its name and type, or why it is good for nothing."""
+        if name not in self.chosen:
+            if name.startswith(_INDEXES):
+                return "an index that pandas wrote"
+            if pa.types.is_integer(column.type) and _is_row_number(column):
+                return "the number of the row"
+            if _is_copy(decoded(column), self.ids):
+                return "a copy of the ids"
+        if is_number(column.type):
+            return BOOLEAN if pa.types.is_boolean(column.type) else NUMBER
+        if is_list(column.type) and is_number(column.type.value_type):
+            return LIST
+        if is_text(column.type):
+            return "words"
+        return "without values" if pa.types.is_null(column.type) else f"{column.type} is no kind of feature"
+
+    def _number(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+        if not is_number(column.type):
+            raise self._unlike(name, NUMBER, column.type)
+        ends = pc.min_max(known.cast(pa.float64(), safe=False) if not pa.types.is_boolean(known.type) else known)
+        span = tuple(float(end) for end in ends.as_py().values())
+        finite = span if all(np.isfinite(span)) else ()  # what is infinite is refused with its row
+        encoding = BOOLEAN if pa.types.is_boolean(column.type) else NUMBER
+        indicator = gaps >= MANY_MISSING
+        return self._column(name, column, encoding, 1 + indicator, indicator=indicator, span=finite)
+
+    def _category(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+        if not (is_text(column.type) or is_number(column.type)):
+            raise self._unlike(name, CATEGORY, column.type)
+        values = pc.unique(category_values(known))
+        if len(values) > MOST_CATEGORIES:
+            raise PartitionError(
+                f"{self.rows.name}: column {name!r} has {len(values):,} different values, too many for categories "
+                f"(at most {MOST_CATEGORIES:,}): {_cure(name)}"
+            )
+        categories = tuple(values.drop_null().sort().to_pylist())
+        return self._column(name, column, CATEGORY, len(categories), categories=categories)
+
+    def _list(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+        if not is_list(column.type):
+            raise self._unlike(name, LIST, column.type)
+        width = stack_lists(column.slice(0, 1), f"{self.rows.name}, column {name!r}").shape[1]
+        if width == 0:
+            raise PartitionError(f"{self.rows.name}: the lists of column {name!r} are empty: {_cure(name)}")
+        return self._column(name, column, LIST, width)
+
+    def _text(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+        if not is_text(column.type):
+            raise self._unlike(name, TEXT, column.type)
+        return self._column(name, column, TEXT, TEXT_WIDTH)
+
+    def _words(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any] | str:
+        """A column of words: categories where they repeat, text where they are many, else names of nodes."""
+        different = len(pc.unique(known))
+        if different <= MOST_CATEGORIES and different <= max(FEW_CATEGORIES, len(known) // 2):
+            return self._category(name, column, known, gaps)
+        spaces = pc.sum(pc.count_substring_regex(known, r"\S+")).as_py()
+        if spaces >= WORDS_OF_A_TEXT * len(known):
+            return self._text(name, column, known, gaps)
+        if different > MOST_CATEGORIES:
+            return self._category(name, column, known, gaps)  # which is refused
+        if name in self.chosen:
+            raise PartitionError(
+                f"{self.rows.name}: column {name!r} was chosen as a feature and has {different:,} different words in "
+                f"{len(known):,} training nodes: {_cure(name)}"
+            )
+        return f"left out: {different:,} different words in {len(known):,} training nodes"
+
+    def _column(self, name: str, column: Any, encoding: str, width: int, **constants: Any) -> dict[str, Any]:
+        return {"name": name, "type": str(column.type), "encoding": encoding, "width": width, **constants}
+
+    def _unlike(self, name: str, use: str, kind: Any) -> PartitionError:
+        return PartitionError(
+            f"{self.rows.name}: column {name!r} cannot be used as a {use}, it holds {kind}: {_cure(name)}"
+        )
+
+
+_MAKERS = {
+    NUMBER: TableFeatures._number,
+    BOOLEAN: TableFeatures._number,
+    CATEGORY: TableFeatures._category,
+    LIST: TableFeatures._list,
+    TEXT: TableFeatures._text,
+    "words": TableFeatures._words,
+}
+
+
+def are_sparse(columns: Iterable[FeatureColumn]) -> bool:
+    """Whether rows of these columns are mostly zeros."""
+    entries = {CATEGORY: 1, TEXT: _WORDS_EXPECTED}
+    filled = sum(min(column.width, entries.get(column.encoding, column.width)) for column in columns)
+    return filled < SPARSE_DENSITY * sum(column.width for column in columns)
+
+
+def _is_row_number(column: pa.ChunkedArray) -> bool:
+    if column.null_count or len(column) < _ROWS_ENOUGH or column[0].as_py() not in (0, 1):
+        return False
+    return bool((np.diff(to_numbers(column)) == 1).all())
+
+
+def _is_copy(column: pa.ChunkedArray, ids: NDArray[Any]) -> bool:
+    same_kind = is_text(column.type) if ids.dtype == object else pa.types.is_integer(column.type)
+    if not same_kind or column.null_count or len(ids) < _ROWS_ENOUGH or column[0].as_py() != ids[0]:
+        return False
+    return bool((column.to_numpy() == ids).all())
+
+
+def _cure(name: str) -> str:
+    return f'say as = "ignore" or another use in a recipe\'s [columns.{name}], or --column {name}=ignore'

@@ -1,0 +1,126 @@
+"""Arrow columns of a user's table: what kind each is, and ids, numbers and lists as arrays."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from nfdist.errors import PartitionError
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column holds a list a row."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column holds a number a row."""
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return bool(plain or pa.types.is_decimal(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column holds a text a row, as such or as the number of one."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == getattr(pa, "string_view", str)())
+
+
+def is_empty(kind: pa.DataType) -> bool:
+    """Whether nothing is known of a column's type, as of a CSV that begins without values."""
+    return bool(pa.types.is_null(kind))
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of plain values, of which none is stored by a number of its own; views of texts as texts."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    wanted = pa.large_string() if kind == getattr(pa, "string_view", str)() else kind
+    return column if wanted == column.type else column.cast(wanted)
+
+
+def to_ids(column: pa.ChunkedArray, where: str, name: str, typed: bool) -> NDArray[Any]:
+    """Ids as integers or text; where text has no type of its own, integers if all are spelled as such."""
+    column = decoded(column)
+    if column.null_count:
+        raise PartitionError(f"{where}: {column.null_count} nodes have no {name!r}: give every node an id")
+    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+        raise PartitionError(f"{where}: ids of column {name!r} must be integers or text, got {column.type}")
+    if not is_text(column.type):
+        return to_numbers(column)
+    numbers = None if typed else spelled_integers(column)
+    # Texts as objects: numpy's own would all be as wide as the longest.
+    return np.asarray(column.to_numpy(), dtype=np.object_) if numbers is None else to_numbers(numbers)
+
+
+def spelled_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The integers of a column of text if all are spelled as such, so that 007 stays text."""
+    try:
+        numbers = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    same = pc.all(pc.equal(numbers.cast(pa.large_string()), column.cast(pa.large_string()))).as_py()
+    return numbers if same is not False else None
+
+
+def check_unique(where: str, ids: Any) -> None:
+    """Refuse ids that occur twice."""
+    counted = pc.value_counts(ids)
+    repeated = counted.field(0).filter(pc.greater(counted.field(1), 1)).sort()
+    if len(repeated):
+        raise PartitionError(
+            f"{where}: {len(repeated)} node ids occur more than once, the first is {repeated[0].as_py()!s:.100}: "
+            "ids must be unique"
+        )
+
+
+def cast_like(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Names of nodes in the type of the ids; what has no such value becomes null, so unknown."""
+    if not pa.types.is_floating(column.type) or is_text(kind):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            pass
+    # Some value is no such number: compare the others by their spelling or, for numbers, where they are whole.
+    if is_text(column.type):
+        whole = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
+    elif pa.types.is_floating(column.type):  # those beyond 2^53 stand for several integers
+        whole = pc.and_(pc.equal(pc.floor(column), column), pc.less_equal(pc.abs(column), 2.0**53))
+    else:  # unsigned integers of 64 bits
+        whole = pc.less_equal(column, pa.scalar((1 << 63) - 1, column.type))
+    return pc.if_else(whole, column, pa.scalar(None, column.type)).cast(kind)
+
+
+def to_numbers(column: Any) -> NDArray[Any]:
+    """Numbers with NaN for what is missing."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    elif pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    numbers: NDArray[Any] = (
+        column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    )
+    return numbers
+
+
+def stack_lists(column: pa.ChunkedArray, where: str, width: int | None = None, dtype: Any = None) -> NDArray[Any]:
+    """A list column as [n, width], chunk by chunk; without a width, that of its first row."""
+    inner = column.type.value_type
+    if not is_number(inner):
+        raise PartitionError(f"{where}: lists must hold numbers, got {inner}")
+    widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    wanted = (int(widths[0]) if len(widths) else 0) if width is None else width
+    wrong = np.flatnonzero(widths != wanted)
+    if len(wrong):
+        raise PartitionError(
+            f"{where}: {len(wrong)} lists are ragged, the first in row {wrong[0] + 1} with {widths[wrong[0]]} values "
+            f"instead of {wanted}: give all the same length"
+        )
+    stacked = np.empty((len(column), wanted), dtype or (np.float16 if pa.types.is_float16(inner) else np.float32))
+    start = 0
+    with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+        for chunk in column.chunks:
+            # flatten() respects slices, where .values would not.
+            stacked[start : start + len(chunk)] = to_numbers(chunk.flatten()).reshape(len(chunk), wanted)
+            start += len(chunk)
+    return stacked
