@@ -114,6 +114,7 @@ def evaluate(
     edges: bool = False,
     top_neighbors: str = "",
     count: int = 10,
+    probabilities: bool = False,
 ) -> dict[str, Any]:
     """The exact scores of a run on its whole graph, as `--json` prints them; files go into the run directory.
 
@@ -121,7 +122,7 @@ def evaluate(
     call this.
     """
     place = Place.read(os.environ)
-    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count)
+    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count, probabilities)
     memory_bytes = parse_bytes("memory", memory) if memory else None
     with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
         return evaluate_run(

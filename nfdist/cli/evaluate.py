@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     written.add_argument("--no-outputs", action="store_true", help="no predictions.parquet and embeddings.parquet")
     written.add_argument("--no-states", action="store_true", help="no states/, which nfdist predict needs")
     written.add_argument("--top-k", type=int, default=3, metavar="K", help="likely classes of a node (default 3)")
+    written.add_argument("--probabilities", action="store_true", help="a column more for the probability of each class")
     written.add_argument("--edges", action="store_true", help="edges.parquet: the attention weight of every edge")
     written.add_argument(
         "--top-neighbors", default="", metavar="IDS|FILE", help="neighbors.parquet: whom these nodes attend to most"
@@ -91,6 +92,7 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
         edges=options.edges,
         chosen=options.top_neighbors,
         count=options.count,
+        probabilities=options.probabilities,
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def describe(manifest: Manifest, histogram: list[int], verified: bool) -> dict[s
         "node_balance": max(sizes) * len(sizes) / max(sum(sizes), 1),
         "edge_balance": max(edges) * len(edges) / max(sum(edges), 1),
         "halo_nodes": [part.halo_nodes for part in manifest.parts],
-        "label_histogram": histogram,
+        "label_histogram": manifest.schema.by_class(histogram),
+        "schema": asdict(manifest.schema),
         "bytes": sum(stored.size_bytes for stored in manifest.files.values()),
         "verified": verified,
     }
@@ -98,8 +100,9 @@ def label_histogram(store: Store) -> list[int]:
 
 def table(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     split = ", ".join(f"{name} {count:,}" for name, count in facts["split"].items())
-    largest = sorted(range(len(facts["label_histogram"])), key=lambda label: -facts["label_histogram"][label])[:8]
-    labels = ", ".join(f"{label}: {facts['label_histogram'][label]:,}" for label in largest)
+    counted = facts["label_histogram"]
+    named = list(counted.items() if isinstance(counted, dict) else enumerate(counted))
+    labels = ", ".join(f"{label}: {count:,}" for label, count in sorted(named, key=lambda one: -one[1])[:8])
     share = facts["edge_cut"] / max(facts["edges"], 1)
     lines = [
         f"{facts['name']}, {facts['bytes'] / 2**20:,.1f} MiB in {len(manifest.files)} files, "
@@ -107,7 +110,7 @@ def table(facts: dict[str, Any], manifest: Manifest) -> list[str]:
         f"  nodes {facts['nodes']:,}, edges {facts['edges']:,} ({'as given' if facts['directed'] else 'both ways'}), "
         f"{facts['features']:,} features ({facts['feature_kind']}), {facts['task']} task of {facts['classes']} classes",
         f"  split: {split}",
-        f"  labels: {labels}" + (", ..." if len(facts["label_histogram"]) > 8 else ""),
+        f"  labels: {labels}" + (", ..." if len(named) > 8 else ""),
         f"  cut edges {facts['edge_cut']:,} ({share:.1%}); the largest part holds {facts['node_balance']:.2f} times "
         f"the mean of nodes and {facts['edge_balance']:.2f} times that of edges",
         f"  {'part':>6}{'nodes':>12}{'edges':>14}{'cut':>14}{'halo':>12}{'train':>12}",
@@ -117,4 +120,6 @@ def table(facts: dict[str, Any], manifest: Manifest) -> list[str]:
             f"  {number:>6}{part.num_nodes:>12,}{part.edges:>14,}{part.cut_edges:>14,}{part.halo_nodes:>12,}"
             f"{part.train_nodes:>12,}"
         )
+    if manifest.schema.is_named:
+        lines += [f"  {line}" for line in manifest.schema.lines()]
     return lines

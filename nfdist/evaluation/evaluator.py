@@ -46,6 +46,7 @@ class Wanted:
     edges: bool = False
     chosen: str = ""
     count: int = 10
+    probabilities: bool = False
 
     @property
     def writes(self) -> bool:
@@ -137,7 +138,7 @@ class Evaluator:
             if with_states:
                 states.write_summaries(evaluation.summaries, trained)
         if wanted.outputs:
-            self._write_outputs(folder, evaluation, split, wanted.top_k)
+            self._write_outputs(folder, evaluation, split, wanted)
         if edges is not None:
             edges.write(folder / EDGES_FILE)
         if links is not None:
@@ -163,13 +164,14 @@ class Evaluator:
             **direction(scores.metric),
             **{name: one.value for name, one in splits.items()},
             "loss": {name: one.loss for name, one in splits.items()},
-            "per_class": {name: list(one.per_class) for name, one in splits.items()},
+            "per_class": {name: self._store.manifest.schema.by_class(one.per_class) for name, one in splits.items()},
         }
 
-    def _write_outputs(self, folder: Path, evaluation: Evaluation, split: Tensor, top_k: int) -> None:
+    def _write_outputs(self, folder: Path, evaluation: Evaluation, split: Tensor, wanted: Wanted) -> None:
         store, world, nodes = self._store, self._world, evaluation.nodes
         path = folder / PREDICTIONS_FILE
-        write_predictions(path, store, world, self._task, nodes, evaluation.logits, split, top_k)
+        given = path, store, world, self._task, nodes, evaluation.logits, split, wanted.top_k
+        write_predictions(*given, probabilities=wanted.probabilities)
         if evaluation.hidden is not None:
             write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, evaluation.hidden)
 
@@ -211,7 +213,7 @@ def find_chosen(text: str, store: Store) -> Tensor:
     """The node ids of original ids with commas between them, of a file with one a line, or of a Parquet file's ids."""
     path = Path(text)
     if path.is_file() and path.suffix == ".parquet":
-        names = _parquet_ids(path)
+        names = _parquet_ids(path, store.manifest.schema.id_column)
     else:
         words = path.read_text().splitlines() if path.is_file() else text.split(",")
         names = np.array([word.strip() for word in words if word.strip()], dtype=object)
@@ -225,9 +227,9 @@ def find_chosen(text: str, store: Store) -> Tensor:
     return store.node_ids(names)
 
 
-def _parquet_ids(path: Path) -> Any:
+def _parquet_ids(path: Path, name: str) -> Any:
     try:
-        return pq.read_table(path, columns=["id"]).column("id").to_numpy()
+        return pq.read_table(path, columns=[name]).column(name).to_numpy()
     except (pa.ArrowException, OSError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"--top-neighbors {path} has no ids to read ({reason}): give a column id") from None
+        raise ConfigError(f"--top-neighbors {path} has no ids to read ({reason}): give a column {name}") from None

@@ -27,6 +27,7 @@ from nfdist.graph.spill import Spill
 from nfdist.graph.workers import MOST_WORKERS, Workers, keep_freed_memory
 from nfdist.log import Progress
 from nfdist.model.branch import GraphBranch
+from nfdist.model.gaps import fill_gaps
 from nfdist.model.layer import AttentionLayer, BoundLayer
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Model
@@ -158,7 +159,7 @@ class FullGraph:
         def sweep(index: int, rows: slice) -> None:
             epilogue = model.branch_epilogue(branch, index)
             if index == 0:
-                hidden = branch.first_state(self._features(rows), epilogue)
+                hidden = branch.first_state(fill_gaps(self._features(rows), model.feature_means), epilogue)
             else:
                 before = states[1 - index % 2]
                 neighbors = self._shard.neighbors(before, rows, 1)
@@ -268,4 +269,5 @@ def _row_elements(model: NodeFormer) -> int:
     """More numbers than the work on one row holds at a time."""
     config = model.model
     features = config.heads * config.random_features
-    return model.input.in_features + model.output.out_features + (10 + config.heads) * config.channels + 6 * features
+    inputs = model.input.in_features * (1 if model.feature_means is None else 3)  # gaps, and rows without any
+    return inputs + model.output.out_features + (10 + config.heads) * config.channels + 6 * features

@@ -29,8 +29,8 @@ def write_predictions(
     logits: Tensor,
     split: Tensor,
     top_k: int,
-    probabilities: bool = False,
     rows_at_once: int = ROWS_AT_ONCE,
+    probabilities: bool = False,
 ) -> None:
     """Write what is predicted of every node beside what is known of it; `split` is that of all nodes.
 

@@ -17,6 +17,7 @@ from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
+from nfdist.model.gaps import fill_gaps
 from nfdist.model.loading import TrainedModel
 from nfdist.sparse.csr import as_tensor
 from nfdist.store.gate import Column
@@ -53,7 +54,7 @@ class StatesPredictor:
     def _predicted(self, new_nodes: NewNodes) -> Tensor:
         model, hops = self._model, self._hops(new_nodes)
         totals = [_totals(hop) for hop in hops]
-        features = as_tensor(new_nodes.features).to(model.input.weight.dtype)
+        features = fill_gaps(as_tensor(new_nodes.features).to(model.input.weight.dtype), model.feature_means)
         hidden = model.first_state(features)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):

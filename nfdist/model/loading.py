@@ -15,6 +15,7 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.files import checksum_of
 from nfdist.model.build import build_model, model_class
+from nfdist.model.gaps import FEATURE_MEANS
 from nfdist.model.nodeformer import NodeFormer, evaluation_seed
 from nfdist.model.protocol import Model
 from nfdist.runs.checkpoint import Checkpoint
@@ -122,6 +123,8 @@ def broadcast_model(world: World, mine: TrainedModel | None) -> TrainedModel:
 
 def load_weights(model: Model, weights: Mapping[str, Tensor], source: str) -> None:
     """Weights by name; the first that does not fit is named."""
+    if FEATURE_MEANS in weights and model.feature_means is None:
+        model.feature_means = weights[FEATURE_MEANS].new_zeros(model.num_features)
     own = model.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         theirs, ours = (_described(tensors[name]) if name in tensors else "none" for tensors in (weights, own))

@@ -24,6 +24,7 @@ from nfdist.graph.neighbors import BatchNeighbors
 from nfdist.graph.relation import Relation
 from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
+from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.layer import AttentionLayer, BoundLayer
 from nfdist.model.linear import InputLinear, UndrawnLinear
@@ -48,6 +49,7 @@ class NodeFormer(nn.Module):
     crosses_ranks = True
     has_auxiliary_loss = True
     sweeps = True
+    feature_means: Tensor | None
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class NodeFormer(nn.Module):
             branch = (channels, self.model.graph_layers, self.model.branch_share)
             norm, scaled = self.model.norm == "layer", self.model.standardize
             self.branch = GraphBranch(num_features, num_outputs, *branch, norm=norm, scaled=scaled)
+        self.register_buffer(FEATURE_MEANS, None)
         self._evaluation_kernels: dict[tuple[object, ...], Kernel] = {}
         initialize(self, seed)
 
@@ -111,6 +114,7 @@ class NodeFormer(nn.Module):
         In a world of several ranks each has its own n nodes: attention of scope "world" reaches those of all ranks,
         and relations may start from the rows of a halo. Then every rank must call this.
         """
+        features = fill_gaps(features, self.feature_means)
         self._check(features, relations, draw, auxiliary_scale, halo)
         embedded: Tensor = self.input(features)
         with full_precision(embedded.device):  # exponents and sums need their digits
@@ -176,7 +180,7 @@ class NodeFormer(nn.Module):
 
     def first_state(self, features: Tensor) -> Tensor:
         """State 0 of rows of features in an evaluation."""
-        return add_norm([self.input(features)], self.epilogue(0))
+        return add_norm([self.input(fill_gaps(features, self.feature_means))], self.epilogue(0))
 
     @property
     def num_states(self) -> int:

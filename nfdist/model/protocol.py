@@ -45,7 +45,8 @@ class Model(Protocol):
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, and `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and leaves
-    what new nodes are predicted from. `input` is the map that features go through first.
+    what new nodes are predicted from. `input` is the map that features go through first; `feature_means` [f] fill their
+    gaps, None where there are none.
     """
 
     orders: range
@@ -55,6 +56,7 @@ class Model(Protocol):
     sweeps: bool
     training: bool
     input: InputLinear
+    feature_means: Tensor | None
 
     @classmethod
     def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "Model":

@@ -1,6 +1,6 @@
 """Which nodes the edges of new nodes name: nodes of the graph, or new ones among themselves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,8 @@ class Joined:
 
     @staticmethod
     def concatenate(*parts: "Joined") -> "Joined":
-        nothing = np.empty(0, np.int64)
-        columns = zip(*(vars(part).values() for part in parts), strict=True)
-        return Joined(*(np.concatenate([nothing, *column]) for column in columns))
+        names, nothing = [field.name for field in fields(Joined)], np.empty(0, np.int64)
+        return Joined(*(np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in names))
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,10 @@ def _list_columns(column: FeatureColumn, rows: Rows, out: NDArray[Any]) -> None:
 
 
 def _texts(column: FeatureColumn, rows: Rows, out: NDArray[Any]) -> None:
-    out[:] = _word_counts(column, rows, out.dtype).toarray()
+    out[:] = _word_counts(column, rows).toarray()
 
 
-def _word_counts(column: FeatureColumn, rows: Rows, dtype: Any) -> Any:
+def _word_counts(column: FeatureColumn, rows: Rows) -> Any:
     """How often every word occurs, words in as many places as the column is wide (scikit-learn's hashing)."""
     from sklearn.feature_extraction.text import HashingVectorizer  # imported late: it takes a second
 
@@ -145,13 +145,13 @@ def _word_counts(column: FeatureColumn, rows: Rows, dtype: Any) -> Any:
     hashing = HashingVectorizer(n_features=column.width, alternate_sign=False, norm=None, dtype=np.float32)
     parts = [hashing.transform(chunk.to_pylist()) for chunk in texts.chunks]
     counts = scipy.sparse.vstack(parts, format="csr") if parts else scipy.sparse.csr_matrix((0, column.width))
-    return scipy.sparse.csr_array(counts).astype(dtype, copy=False)
+    return scipy.sparse.csr_array(counts)
 
 
 def _sparse_block(column: FeatureColumn, rows: Rows, dtype: Any) -> Any:
     shape = (len(rows), column.width)
     if column.encoding == TEXT:
-        return _word_counts(column, rows, dtype)
+        return _word_counts(column, rows)
     if column.encoding == CATEGORY:
         codes = _codes(column, rows)
         known = codes >= 0

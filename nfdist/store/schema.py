@@ -4,7 +4,7 @@ Partitioning makes one, and whatever takes rows afterwards takes them by it: col
 the constants that are stored here. Filling gaps is the model's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -91,12 +91,21 @@ class Schema:
     @property
     def gap_features(self) -> list[int]:
         """The features that may be NaN."""
-        starts = accumulate((column.width for column in self.columns), initial=0)
-        return [start for start, column in zip(starts, self.columns, strict=False) if column.may_have_gaps]
+        return [features.start for column, features in self.slices() if column.may_have_gaps]
+
+    def slices(self) -> Iterator[tuple[FeatureColumn, slice]]:
+        """Every column with the features that it became."""
+        ends = accumulate(column.width for column in self.columns)
+        return ((column, slice(end - column.width, end)) for column, end in zip(self.columns, ends, strict=True))
 
     def names_of(self, numbers: Sequence[int]) -> list[Any]:
         """What the user calls these classes or questions: their own numbers where they have no names."""
         return [self.class_names[number] for number in numbers] if self.class_names else list(numbers)
+
+    def by_class(self, values: Sequence[Any]) -> list[Any] | dict[str, Any]:
+        """One value a class or question by its name, a list where they have none."""
+        named = self.class_names and len(self.class_names) == len(values)
+        return dict(zip(map(str, self.class_names), values, strict=True)) if named else list(values)
 
     def lines(self) -> list[str]:
         """A table of the columns: what each is, how it is used, how many nodes lack it, and its range."""

@@ -8,7 +8,7 @@ from signal import Signals
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nfdist import log
 from nfdist.collectives import tally
@@ -20,14 +20,12 @@ from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
-from nfdist.model.linear import standardize
 from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
-from nfdist.store.source_graph import TRAIN
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
@@ -36,7 +34,7 @@ from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
 from nfdist.training.state import State
-from nfdist.training.statistics import feature_statistics
+from nfdist.training.statistics import set_constants
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
 from nfdist.world import World
 
@@ -87,10 +85,9 @@ class Trainer:
             self.state = State.restored(restored.state)
         elif job.initial_weights is not None:
             load_weights(self.model, job.initial_weights, config.train.init_from)
-        elif config.model.standardize:
-            trained = (self.split == TRAIN).nonzero()[:, 0]
-            assert isinstance(self.model, nn.Module)
-            standardize(self.model, *feature_statistics(store, trained, job.world))
+        if restored is None:
+            fresh = job.initial_weights is None
+            set_constants(self.model, store, self.split, job.world, scaled=fresh and config.model.standardize)
         replica = replicate(self.model, job.world)
         self.task = training_task(job.task, config.train, store, self.split)
         self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)

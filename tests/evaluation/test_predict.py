@@ -82,13 +82,21 @@ def test_it_gets_them_with_directions_of_the_step_too(graphs: Path, tmp_path: Pa
     assert difference(full.evaluate(options.build(store.num_features), SEED).logits, logits) > 1e-3
 
 
-def dense_predictions(options: Options, store: Store, features: Tensor, neighbors: list[list[int]]) -> Tensor:
-    """New nodes that attend to all old keys and hear their neighbors and themselves, one row of a matrix each."""
+def dense_predictions(
+    options: Options, store: Store, features: Tensor, neighbors: list[list[int]], among: Tensor | None = None
+) -> Tensor:
+    """New nodes that attend to all old keys and hear their neighbors and themselves, one row of a matrix each.
+
+    `among` [new, new] is 1 where a row hears another one.
+    """
     model, old = options.build(store.num_features), store.take(torch.arange(store.num_nodes)).double()
     step = adjacency_matrix(store.induced(torch.arange(store.num_nodes)), torch.float64)
     joins = torch.zeros(len(features), store.num_nodes, dtype=torch.float64)
     for row, names in enumerate(neighbors):
         joins[row, names] = 1
+    each = torch.eye(len(features), dtype=torch.float64)
+    among = each if among is None else (among + each).clamp(max=1)
+    union = torch.cat([torch.cat([step, torch.zeros_like(joins.T)], 1), torch.cat([joins, among], 1)])
     draw = Draw(SEED, 0, torch.arange(store.num_nodes))
     hidden, new = (finish(model, model.input(rows), 0, draw, True) for rows in (old, features.double()))
     states = [new]
@@ -106,12 +114,11 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
             gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
             paths = torch.linalg.matrix_power(step, hop)
             relation = weighted(paths @ step, model.relation.normalize)
-            from_old, own = new_weights(
-                (joins @ paths > 0).double(), (paths @ step > 0).double(), store, model.relation
-            )
+            reach = (torch.linalg.matrix_power(union, hop + 1)[store.num_nodes :] > 0).double()
+            from_old, from_new = new_weights(reach, (paths @ step > 0).double(), store, model.relation)
             heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)
             new_heard = new_heard + gate[:, None] * torch.einsum("ts,shd->thd", from_old, values)
-            new_heard = new_heard + gate[:, None] * own[:, None, None] * new_values
+            new_heard = new_heard + gate[:, None] * torch.einsum("ts,shd->thd", from_new, new_values)
         elu = model.model.activation == "elu"
         hidden, new = (
             finish(model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu)
@@ -121,8 +128,8 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
     logits: Tensor = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new)
     if model.relation.order == 0:
         return logits.detach()
-    from_old, own = new_weights(joins, step, store, model.relation)
-    everyone = torch.block_diag(weighted(step, model.relation.normalize), torch.diag(own))
+    from_old, from_new = new_weights(torch.cat([joins, among], 1), step, store, model.relation)
+    everyone = torch.block_diag(weighted(step, model.relation.normalize), from_new)
     everyone[store.num_nodes :, : store.num_nodes] = from_old
     padded = torch.cat([logits.new_zeros(store.num_nodes, logits.shape[1]), logits])
     mixed = mixed_with_branch(model, padded, torch.cat([old, features.double()]), everyone, draw)
@@ -130,12 +137,13 @@ def dense_predictions(options: Options, store: Store, features: Tensor, neighbor
 
 
 def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: RelationConfig) -> tuple[Tensor, Tensor]:
-    """Weights of old nodes in new ones, and of new ones in themselves."""
-    degrees_in = reach.sum(1) + 1
+    """Weights of old nodes in new ones, and of new ones in each other."""
+    old, new = reach.split([store.num_nodes, len(reach)], 1)
     if not relation.normalize:
-        return reach, torch.ones_like(degrees_in)
-    degrees_out = torch.ones_like(degrees_in) if store.manifest.directed else degrees_in
-    return reach / (degrees_in[:, None] * old_reach.sum(0)).sqrt(), (degrees_in * degrees_out).rsqrt()
+        return old, new
+    degrees_in = reach.sum(1)
+    degrees_out = new.sum(0) if store.manifest.directed else degrees_in
+    return old / (degrees_in[:, None] * old_reach.sum(0)).sqrt(), new / (degrees_in[:, None] * degrees_out).sqrt()
 
 
 @pytest.mark.parametrize("kind", DIRECTED)
@@ -149,3 +157,27 @@ def test_a_new_node_gets_what_the_dense_definition_says(name: str, kind: str, gr
     file = write_new_nodes(tmp_path / "new.parquet", store, [1, 2, 3, -5], features, names)
     wanted = dense_predictions(options, store, features, neighbors)
     assert difference(predicted(tmp_path, store, options, file, nodes_at_once=3), wanted) < 1e-9
+
+
+@pytest.mark.parametrize("kind", DIRECTED)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_new_nodes_together_hear_each_other_as_the_dense_definition_says(
+    name: str, kind: str, graphs: Path, tmp_path: Path
+) -> None:
+    options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} 3")
+    evaluate_with_states(tmp_path, trained_model(options, store), store)
+    features = torch.randn(5, store.num_features, generator=torch.Generator().manual_seed(1))
+    neighbors, joined = [[1, 5], [], [40, 59], [8], []], [(0, 1), (1, 2), (2, 2), (3, 1), (0, 1)]
+    names = [list(store.original_ids(torch.tensor(some, dtype=torch.int64))) for some in neighbors]
+    for target, source in joined:
+        names[target].append(-1 - source)  # what the new nodes are called
+    among = torch.zeros(5, 5, dtype=torch.float64)
+    among[tuple(zip(*joined, strict=True))] = 1
+    among = among if store.manifest.directed else (among + among.T).clamp(max=1)
+    file = write_new_nodes(tmp_path / "new.parquet", store, [-1, -2, -3, -4, -5], features, names)
+    trained = trained_model(options, store)
+    new_nodes = NewNodes.read(file, store, together=True)
+    found = StatesPredictor(trained, States.open(tmp_path, trained), store).logits(new_nodes)
+    assert difference(found, dense_predictions(options, store, features, neighbors, among)) < 1e-9
+    if options.relation.order and options.relation.gate != "none" and name != "graph branch":
+        assert difference(found, dense_predictions(options, store, features, neighbors)) > 1e-3

@@ -14,6 +14,7 @@ from nfdist.config import Config, ModelConfig
 from nfdist.devices import full_precision
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation
+from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.linear import InputLinear
 from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
@@ -36,12 +37,14 @@ class Baseline(nn.Module, ABC):
     input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor
+    feature_means: Tensor | None
 
     def __init__(self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         check_sizes(num_features, num_outputs)
         self.model = model
         # Among the weights, so that a checkpoint alone says what to build.
+        self.register_buffer(FEATURE_MEANS, None)
         self.register_buffer("sizes", torch.tensor([num_features, num_outputs]))
         self.make_layers(num_features, num_outputs)
         initialize(self, seed)
@@ -87,6 +90,7 @@ class Baseline(nn.Module, ABC):
     ) -> Output:
         """Logits of n nodes that get messages along the edges of Â_1; each rank has a graph of its own."""
         assert halo is None or not self.needs_graph
+        features = fill_gaps(features, self.feature_means)
         self.check(features, relations, draw)
         embedded: Tensor = self.input(features)
         with full_precision(embedded.device):
