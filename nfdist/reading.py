@@ -41,8 +41,8 @@ def check_expansion(path: Path | str, num_bytes: int, stored_bytes: int) -> None
         )
 
 
-def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
-    """Some or all columns of a Parquet file, none of them of the same name."""
+def read_parquet(file: Path, names: Sequence[str] | None = None, words: Sequence[str] = ()) -> Any:
+    """Some or all columns of a Parquet file, none of them of the same name; texts of `words` are kept once each."""
     size = file.stat().st_size
     with pyarrow.parquet.ParquetFile(file) as opened:
         schema, metadata = opened.schema_arrow, opened.metadata
@@ -52,12 +52,14 @@ def read_parquet(file: Path, names: Sequence[str] | None = None) -> Any:
         check_expansion(file, metadata.num_rows * sum(map(_width, kinds.values())), size)
         if size < _SMALL_BYTES:
             check_expansion(file, _list_bytes(opened, [name for name, kind in kinds.items() if kind.num_fields]), size)
-    texts = [name for name, kind in kinds.items() if _is_text(kind)] if size < _SMALL_BYTES else []
+    texts = [name for name, kind in kinds.items() if _is_text(kind) and (size < _SMALL_BYTES or name in words)]
     with pyarrow.parquet.ParquetFile(file, read_dictionary=texts) as opened:
         table = opened.read(columns=columns)
     for place, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
             check_expansion(file, sum(map(_decoded_bytes, column.chunks)), size)
+            if table.field(place).name in words:
+                continue
             table = table.set_column(place, table.field(place).name, column.cast(column.type.value_type))
     return table
 

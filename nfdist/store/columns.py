@@ -39,6 +39,16 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column if wanted == column.type else column.cast(wanted)
 
 
+def numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.Array]:
+    """The number of every row's value among the different ones, -1 where it is null, and these values."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    joined = column.unify_dictionaries().combine_chunks()
+    if isinstance(joined, pa.ChunkedArray):  # of no chunks
+        return np.empty(0, np.int32), pa.array([], column.type.value_type)
+    return pc.fill_null(joined.indices, -1).to_numpy(zero_copy_only=False), joined.dictionary
+
+
 def to_ids(column: pa.ChunkedArray, where: str, name: str, typed: bool) -> NDArray[Any]:
     """Ids as integers or text; where text has no type of its own, integers if all are spelled as such."""
     column = decoded(column)

@@ -1,6 +1,7 @@
 """From columns of a table to rows of features, by the constants of a schema: for the graph's own nodes and new ones."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.store.columns import decoded, is_list, is_number, is_text, stack_lists, to_numbers
+from nfdist.store.columns import decoded, is_list, is_number, is_text, numbered, stack_lists, to_numbers
 from nfdist.store.schema import BOOLEAN, CATEGORY, LIST, NUMBER, TEXT, FeatureColumn
 from nfdist.store.table_files import Rows
 
@@ -20,8 +21,9 @@ _ROWS_AT_ONCE = 1 << 16
 def encode(columns: Sequence[FeatureColumn], rows: Rows, dtype: Any, sparse: bool) -> Any:
     """Features [n, f] of the rows of a table, dense or as a CSR array; NaN is where a number or boolean is missing."""
     if sparse:
-        blocks = [_sparse_block(column, rows, dtype) for column in columns]
-        return scipy.sparse.csr_array(scipy.sparse.hstack(blocks, format="csr", dtype=dtype))
+        grouped = [list(group) for _, group in groupby(columns, lambda column: column.encoding == TEXT)]
+        blocks = [_sparse_block(group, rows, dtype) for group in grouped]
+        return blocks[0] if len(blocks) == 1 else scipy.sparse.csr_array(scipy.sparse.hstack(blocks, format="csr"))
     if len(columns) == 1 and columns[0].encoding == LIST:
         return _lists(columns[0], rows, dtype)
     features = np.zeros((len(rows), sum(column.width for column in columns)), dtype)
@@ -34,9 +36,8 @@ def encode(columns: Sequence[FeatureColumn], rows: Rows, dtype: Any, sparse: boo
 
 def category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values of a category as texts, null where there is none: numbers as they are written in any file."""
-    column = decoded(column)
     if is_text(column.type):
-        return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+        return column
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
         # How pandas writes integers of which some are missing.
         column = column.cast(pa.float64())
@@ -46,12 +47,13 @@ def category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def missing_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def missing_values(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Which rows have no value: null or, as pandas has it, NaN; for texts, an empty one too."""
-    column = decoded(column)
     if is_text(column.type):
-        return pc.or_kleene(pc.is_null(column), pc.fill_null(pc.equal(column, ""), False))
-    return pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
+        codes, values = numbered(column)
+        return np.append(pc.equal(values, "").to_numpy(zero_copy_only=False), True)[codes]
+    absent: NDArray[np.bool_] = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type)).to_numpy()
+    return absent
 
 
 def csv_type(column: FeatureColumn) -> pa.DataType:
@@ -108,10 +110,10 @@ def _codes(column: FeatureColumn, rows: Rows) -> NDArray[Any]:
         raise _unlike(column, rows, "categories", given.type)
     if pa.types.is_null(given.type):
         return np.full(len(given), -1)
-    values = category_values(given)
+    codes, values = numbered(category_values(given))
     known = pa.array(column.categories, values.type)
-    codes: NDArray[Any] = pc.fill_null(pc.index_in(values, value_set=known, skip_nulls=True), -1).to_numpy()
-    return codes
+    places = pc.fill_null(pc.index_in(values, value_set=known, skip_nulls=True), -1).to_numpy(zero_copy_only=False)
+    return np.append(places, -1)[codes]
 
 
 def _lists(column: FeatureColumn, rows: Rows, dtype: Any) -> NDArray[Any]:
@@ -148,18 +150,36 @@ def _word_counts(column: FeatureColumn, rows: Rows) -> Any:
     return scipy.sparse.csr_array(counts)
 
 
-def _sparse_block(column: FeatureColumn, rows: Rows, dtype: Any) -> Any:
-    shape = (len(rows), column.width)
-    if column.encoding == TEXT:
-        return _word_counts(column, rows)
+def _sparse_block(columns: Sequence[FeatureColumn], rows: Rows, dtype: Any) -> Any:
+    """Some columns as a CSR array: of texts, or of others, which have as many entries in every row, some of them 0."""
+    if columns[0].encoding == TEXT:
+        blocks = [_word_counts(column, rows) for column in columns]
+        return blocks[0] if len(blocks) == 1 else scipy.sparse.csr_array(scipy.sparse.hstack(blocks, format="csr"))
+    count = sum(1 if column.encoding == CATEGORY else column.width for column in columns)
+    width = sum(column.width for column in columns)
+    index_type = np.int32 if max(len(rows) * count, width) < 2**31 else np.int64
+    indices, values = np.empty((len(rows), count), index_type), np.empty((len(rows), count), dtype)
+    starts = accumulate((column.width for column in columns), initial=0)
+    made = [_entries(column, rows, dtype, start) for column, start in zip(columns, starts, strict=False)]
+    for first in range(0, len(rows), _ROWS_AT_ONCE // 8):  # so few that a block of all columns is in the cache
+        some, place = slice(first, first + _ROWS_AT_ONCE // 8), 0
+        for own, numbers in made:
+            size = numbers.shape[1]
+            indices[some, place : place + size] = own if own.ndim == 1 else own[some]
+            values[some, place : place + size] = numbers[some]
+            place += size
+    indptr = np.arange(len(rows) + 1, dtype=index_type) * count
+    return scipy.sparse.csr_array((values.reshape(-1), indices.reshape(-1), indptr), shape=(len(rows), width))
+
+
+def _entries(column: FeatureColumn, rows: Rows, dtype: Any, start: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Which features have entries by a column, the same [c] in every row or [n, 1] of each, and these [n, c]."""
     if column.encoding == CATEGORY:
-        codes = _codes(column, rows)
-        known = codes >= 0
-        offsets = np.concatenate([[0], np.cumsum(known)])
-        return scipy.sparse.csr_array((np.ones(offsets[-1], dtype), codes[known], offsets), shape=shape)
-    block = np.empty(shape, dtype)
-    _ENCODERS[column.encoding](column, rows, block)
-    return scipy.sparse.csr_array(block)
+        codes = _codes(column, rows)[:, None]
+        return np.maximum(codes, 0) + start, (codes >= 0).view(np.int8)
+    values = np.empty((len(rows), column.width), dtype)
+    _ENCODERS[column.encoding](column, rows, values)
+    return np.arange(start, start + column.width), values
 
 
 def check_normalized(features: Any, rows: Rows) -> None:

@@ -23,8 +23,7 @@ class FeatureColumn:
 
     `categories` are the values that have a feature each; any other value, and none, is "other": zeros. With an
     `indicator` a second feature says that a number is missing. `missing` counts nodes of the graph without a value,
-    `span` is the least and the largest number of
-    training nodes.
+    `span` is the least and the largest number.
     """
 
     name: str

@@ -77,7 +77,7 @@ class Table:
             inside = _folder_columns(self.root, file)
             own = [name for name in names if name not in inside]
             with reading(file):
-                part = _read_csv(file, own, types, verbatim) if self.is_csv else _read_parquet(file, own)
+                part = _read_csv(file, own, types, verbatim) if self.is_csv else _read_parquet(file, own, verbatim)
                 for name in names:
                     if name in inside:
                         part = part.append_column(name, pa.array([inside[name]] * len(part), pa.string()))
@@ -166,6 +166,7 @@ def _check_alike(first: Path, wanted: Sequence[str], file: Path, names: Sequence
 def _unified(files: Sequence[Path], schemas: Sequence[pa.Schema]) -> pa.Schema:
     if files[0].suffix == ".csv" or len(schemas) == 1:  # whose types are only those of its first lines
         return schemas[0]
+    check_distinct(files[0], schemas[0].names, schemas[0].names)
     return pa.unify_schemas([one.remove_metadata() for one in schemas], promote_options="permissive")
 
 
@@ -188,11 +189,11 @@ def _with_folder_columns(schema: pa.Schema, root: Path, files: Sequence[Path]) -
     return schema
 
 
-def _read_parquet(file: Path, names: Sequence[str]) -> pa.Table:
+def _read_parquet(file: Path, names: Sequence[str], words: Sequence[str]) -> pa.Table:
     there = pyarrow.parquet.read_schema(file).names
     for name in sorted(set(names) - set(there)):
         check_column(str(file), name, there)
-    return read_parquet(file, names)
+    return read_parquet(file, names, words)
 
 
 def _read_csv(

@@ -4,7 +4,7 @@ Constants come from training nodes alone: what a test node holds changes no othe
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources.features import SPARSE_DENSITY
-from nfdist.store.columns import decoded, is_list, is_number, is_text, stack_lists, to_numbers
+from nfdist.store.columns import decoded, is_list, is_number, is_text, numbered, stack_lists, to_numbers
 from nfdist.store.encoding import category_values, encode, missing_values
 from nfdist.store.schema import BOOLEAN, CATEGORY, LIST, NUMBER, TEXT, FeatureColumn
 from nfdist.store.table_files import Rows
@@ -46,10 +46,11 @@ class TableFeatures:
 
     def encoded(self, training: NDArray[np.bool_]) -> tuple[Any, tuple[FeatureColumn, ...], dict[str, str]]:
         """Features [n, f], the columns they came from, and why others were left out."""
-        basis = pa.array(training if training.any() else np.ones(len(self.rows), dtype=bool))
+        basis = training if training.any() else np.ones(len(self.rows), dtype=bool)
+        compact = replace(self, rows=Rows(_compact(self.rows.table, self.names), self.rows.counts))
         columns, unused = [], dict(self.unused)
         for name in self.names:
-            found = self._inferred(name, basis)
+            found = compact._inferred(name, basis)
             if isinstance(found, str):
                 unused[name] = found
             else:
@@ -63,25 +64,24 @@ class TableFeatures:
         kinds = [self.rows[column.name].type for column in columns]
         halves = all(pa.types.is_float16(kind.value_type if is_list(kind) else kind) for kind in kinds)
         dtype = np.float16 if halves else np.float32
-        return encode(columns, self.rows, dtype, are_sparse(columns)), tuple(columns), unused
+        return encode(columns, compact.rows, dtype, are_sparse(columns)), tuple(columns), unused
 
-    def _inferred(self, name: str, basis: pa.Array) -> FeatureColumn | str:
+    def _inferred(self, name: str, basis: NDArray[np.bool_]) -> FeatureColumn | str:
         """What becomes of a column: features, or the reason why not."""
-        column, use = self.rows[name], self.said.get(name, "")
-        absent = missing_values(column)
-        missing = int(pc.sum(absent).as_py() or 0)
-        use = use or self._use(name, column)
+        column = self.rows[name]
+        use = self.said.get(name) or self._use(name, column)
         if use not in _MAKERS:
             if name in self.chosen:
                 raise PartitionError(
                     f"{self.rows.name}: column {name!r} was chosen as a feature and {use}: {_cure(name)}"
                 )
             return f"left out: {use}"
-        known = decoded(column).filter(pc.and_(basis, pc.invert(absent)))
-        if not len(known):
+        absent = missing_values(column)
+        known = basis & ~absent
+        if not known.any():
             return "left out: no training node has a value"
-        made = _MAKERS[use](self, name, column, known, 1 - len(known) / pc.sum(basis).as_py())
-        return made if isinstance(made, str) else FeatureColumn(**{**made, "missing": missing})
+        made = _MAKERS[use](self, name, column, known, 1 - np.count_nonzero(known) / np.count_nonzero(basis))
+        return made if isinstance(made, str) else replace(made, missing=int(np.count_nonzero(absent)))
 
     def _use(self, name: str, column: pa.ChunkedArray) -> str:
         """What a column is good for by its name and type, or why it is good for nothing."""
@@ -90,7 +90,7 @@ class TableFeatures:
                 return "an index that pandas wrote"
             if pa.types.is_integer(column.type) and _is_row_number(column):
                 return "the number of the row"
-            if _is_copy(decoded(column), self.ids):
+            if _is_copy(column, self.ids):
                 return "a copy of the ids"
         if is_number(column.type):
             return BOOLEAN if pa.types.is_boolean(column.type) else NUMBER
@@ -100,60 +100,59 @@ class TableFeatures:
             return "words"
         return "without values" if pa.types.is_null(column.type) else f"{column.type} is no kind of feature"
 
-    def _number(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+    def _number(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn:
         if not is_number(column.type):
             raise self._unlike(name, NUMBER, column.type)
-        ends = pc.min_max(known.cast(pa.float64(), safe=False) if not pa.types.is_boolean(known.type) else known)
-        span = tuple(float(end) for end in ends.as_py().values())
-        finite = span if all(np.isfinite(span)) else ()  # what is infinite is refused with its row
+        ends = pc.min_max(column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column).as_py()
+        span = float(ends["min"]), float(ends["max"])
+        finite = span if np.isfinite(span).all() else ()  # what is infinite is refused with its row
         encoding = BOOLEAN if pa.types.is_boolean(column.type) else NUMBER
-        indicator = gaps >= MANY_MISSING
-        return self._column(name, column, encoding, 1 + indicator, indicator=indicator, span=finite)
+        indicator = bool(gaps >= MANY_MISSING)
+        return _column(name, column, encoding, 1 + indicator, indicator=indicator, span=finite)
 
-    def _category(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+    def _category(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn:
         if not (is_text(column.type) or is_number(column.type)):
             raise self._unlike(name, CATEGORY, column.type)
-        values = pc.unique(category_values(known))
-        if len(values) > MOST_CATEGORIES:
+        return self._categories(name, column, _different(category_values(column), known))
+
+    def _categories(self, name: str, column: Any, categories: pa.Array) -> FeatureColumn:
+        if len(categories) > MOST_CATEGORIES:
             raise PartitionError(
-                f"{self.rows.name}: column {name!r} has {len(values):,} different values, too many for categories "
+                f"{self.rows.name}: column {name!r} has {len(categories):,} different values, too many for categories "
                 f"(at most {MOST_CATEGORIES:,}): {_cure(name)}"
             )
-        categories = tuple(values.drop_null().sort().to_pylist())
-        return self._column(name, column, CATEGORY, len(categories), categories=categories)
+        names = tuple(categories.sort().to_pylist())
+        return _column(name, column, CATEGORY, len(names), categories=names)
 
-    def _list(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+    def _list(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn:
         if not is_list(column.type):
             raise self._unlike(name, LIST, column.type)
         width = stack_lists(column.slice(0, 1), f"{self.rows.name}, column {name!r}").shape[1]
         if width == 0:
             raise PartitionError(f"{self.rows.name}: the lists of column {name!r} are empty: {_cure(name)}")
-        return self._column(name, column, LIST, width)
+        return _column(name, column, LIST, width)
 
-    def _text(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any]:
+    def _text(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn:
         if not is_text(column.type):
             raise self._unlike(name, TEXT, column.type)
-        return self._column(name, column, TEXT, TEXT_WIDTH)
+        return _column(name, column, TEXT, TEXT_WIDTH)
 
-    def _words(self, name: str, column: Any, known: Any, gaps: float) -> dict[str, Any] | str:
+    def _words(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn | str:
         """A column of words: categories where they repeat, text where they are many, else names of nodes."""
-        different = len(pc.unique(known))
-        if different <= MOST_CATEGORIES and different <= max(FEW_CATEGORIES, len(known) // 2):
-            return self._category(name, column, known, gaps)
-        spaces = pc.sum(pc.count_substring_regex(known, r"\S+")).as_py()
-        if spaces >= WORDS_OF_A_TEXT * len(known):
+        different, nodes = _different(column, known), int(np.count_nonzero(known))
+        if len(different) <= MOST_CATEGORIES and len(different) <= max(FEW_CATEGORIES, nodes // 2):
+            return self._categories(name, column, different)
+        words = pc.sum(pc.count_substring_regex(different, r"\S+")).as_py()
+        if words >= WORDS_OF_A_TEXT * len(different):
             return self._text(name, column, known, gaps)
-        if different > MOST_CATEGORIES:
-            return self._category(name, column, known, gaps)  # which is refused
+        if len(different) > MOST_CATEGORIES:
+            return self._categories(name, column, different)  # which is refused
+        told = f"{len(different):,} different words in {nodes:,} training nodes"
         if name in self.chosen:
             raise PartitionError(
-                f"{self.rows.name}: column {name!r} was chosen as a feature and has {different:,} different words in "
-                f"{len(known):,} training nodes: {_cure(name)}"
+                f"{self.rows.name}: column {name!r} was chosen as a feature and has {told}: {_cure(name)}"
             )
-        return f"left out: {different:,} different words in {len(known):,} training nodes"
-
-    def _column(self, name: str, column: Any, encoding: str, width: int, **constants: Any) -> dict[str, Any]:
-        return {"name": name, "type": str(column.type), "encoding": encoding, "width": width, **constants}
+        return f"left out: {told}"
 
     def _unlike(self, name: str, use: str, kind: Any) -> PartitionError:
         return PartitionError(
@@ -169,6 +168,30 @@ _MAKERS = {
     TEXT: TableFeatures._text,
     "words": TableFeatures._words,
 }
+
+
+def _column(name: str, column: pa.ChunkedArray, encoding: str, width: int, **constants: Any) -> FeatureColumn:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return FeatureColumn(name, str(kind), encoding, width, **constants)
+
+
+def _compact(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    """A table whose words are stored once each, so that they are compared once."""
+    for name in names:
+        if is_text(table[name].type):
+            column = table[name]
+            known = pa.types.is_dictionary(column.type)
+            compact = column.unify_dictionaries() if known else decoded(column).dictionary_encode()
+            table = table.set_column(table.schema.get_field_index(name), name, compact)
+    return table
+
+
+def _different(column: pa.ChunkedArray, known: NDArray[np.bool_]) -> pa.Array:
+    """The different values of some rows."""
+    codes, values = numbered(column)
+    seen = np.zeros(len(values) + 1, dtype=bool)
+    seen[np.where(known, codes, -1)] = True  # the last place is for what is not asked for
+    return values.filter(pa.array(seen[:-1]))
 
 
 def are_sparse(columns: Iterable[FeatureColumn]) -> bool:
@@ -188,7 +211,7 @@ def _is_copy(column: pa.ChunkedArray, ids: NDArray[Any]) -> bool:
     same_kind = is_text(column.type) if ids.dtype == object else pa.types.is_integer(column.type)
     if not same_kind or column.null_count or len(ids) < _ROWS_ENOUGH or column[0].as_py() != ids[0]:
         return False
-    return bool((column.to_numpy() == ids).all())
+    return bool((decoded(column).to_numpy() == ids).all())
 
 
 def _cure(name: str) -> str:

@@ -132,13 +132,14 @@ def _first_rows(nodes: Table, names: list[str]) -> Rows:
 def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Rows:
     """The columns in use; a cell that is no number is looked for where it would spoil a column of numbers."""
     kinds = {name: nodes.schema.field(name).type for name in picked.features if name not in nodes.in_folders}
-    words = [name for name, kind in kinds.items() if is_text(kind) or is_empty(kind)]
+    empty = [name for name, kind in kinds.items() if is_empty(kind) and nodes.is_csv]  # in its first lines
+    words = [name for name, kind in kinds.items() if is_text(kind) or name in empty]
     numbers = [name for name in words if options.said.get(name) == "number"]
     cells.refuse_words(nodes, numbers)
     cells.refuse_spoiled(nodes, [name for name in words if name not in options.said])
     if picked.labels and nodes.is_csv and is_text(nodes.schema.field(picked.labels).type):
         cells.refuse_spoiled(nodes, [picked.labels], "write all labels as numbers or none")
-    late = [name for name, kind in kinds.items() if is_empty(kind) and nodes.is_csv and name not in options.said]
+    late = [name for name in empty if name not in options.said]
     try:
         rows = nodes.read(picked.names, _csv_types(nodes.schema, picked), picked.features)
     except PartitionError:
