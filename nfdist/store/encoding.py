@@ -1,7 +1,7 @@
 """From columns of a table to rows of features, by the constants of a schema: for the graph's own nodes and new ones."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def _codes(column: FeatureColumn, rows: Rows) -> NDArray[Any]:
     codes, values = numbered(category_values(given))
     known = pa.array(column.categories, values.type)
     places = pc.fill_null(pc.index_in(values, value_set=known, skip_nulls=True), -1).to_numpy(zero_copy_only=False)
-    return np.append(places, -1)[codes]
+    return np.append(places, np.int32(-1))[codes]
 
 
 def _lists(column: FeatureColumn, rows: Rows, dtype: Any) -> NDArray[Any]:
@@ -159,27 +159,20 @@ def _sparse_block(columns: Sequence[FeatureColumn], rows: Rows, dtype: Any) -> A
     width = sum(column.width for column in columns)
     index_type = np.int32 if max(len(rows) * count, width) < 2**31 else np.int64
     indices, values = np.empty((len(rows), count), index_type), np.empty((len(rows), count), dtype)
-    starts = accumulate((column.width for column in columns), initial=0)
-    made = [_entries(column, rows, dtype, start) for column, start in zip(columns, starts, strict=False)]
-    for first in range(0, len(rows), _ROWS_AT_ONCE // 8):  # so few that a block of all columns is in the cache
-        some, place = slice(first, first + _ROWS_AT_ONCE // 8), 0
-        for own, numbers in made:
-            size = numbers.shape[1]
-            indices[some, place : place + size] = own if own.ndim == 1 else own[some]
-            values[some, place : place + size] = numbers[some]
-            place += size
+    place = start = 0
+    for column in columns:
+        size = 1 if column.encoding == CATEGORY else column.width
+        if column.encoding == CATEGORY:
+            codes = _codes(column, rows)
+            np.greater_equal(codes, 0, out=values[:, place], casting="unsafe")
+            np.maximum(codes, 0, out=codes)
+            np.add(codes, index_type(start), out=indices[:, place], casting="same_kind")
+        else:
+            indices[:, place : place + size] = np.arange(start, start + size)
+            _ENCODERS[column.encoding](column, rows, values[:, place : place + size])
+        place, start = place + size, start + column.width
     indptr = np.arange(len(rows) + 1, dtype=index_type) * count
     return scipy.sparse.csr_array((values.reshape(-1), indices.reshape(-1), indptr), shape=(len(rows), width))
-
-
-def _entries(column: FeatureColumn, rows: Rows, dtype: Any, start: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Which features have entries by a column, the same [c] in every row or [n, 1] of each, and these [n, c]."""
-    if column.encoding == CATEGORY:
-        codes = _codes(column, rows)[:, None]
-        return np.maximum(codes, 0) + start, (codes >= 0).view(np.int8)
-    values = np.empty((len(rows), column.width), dtype)
-    _ENCODERS[column.encoding](column, rows, values)
-    return np.arange(start, start + column.width), values
 
 
 def check_normalized(features: Any, rows: Rows) -> None:
@@ -200,6 +193,7 @@ def _not_finite(rows: Rows, row: int, what: str, value: Any) -> PartitionError:
 
 
 def _unlike(column: FeatureColumn, rows: Rows, wanted: str, found: Any) -> PartitionError:
+    found = found.value_type if pa.types.is_dictionary(found) else found
     return PartitionError(f"{rows.name}: column {column.name!r} must be {wanted}, got {found}: convert it")
 
 

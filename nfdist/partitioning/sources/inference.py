@@ -103,7 +103,8 @@ class TableFeatures:
     def _number(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn:
         if not is_number(column.type):
             raise self._unlike(name, NUMBER, column.type)
-        ends = pc.min_max(column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column).as_py()
+        plain = not (pa.types.is_decimal(column.type) or pa.types.is_float16(column.type))
+        ends = pc.min_max(column if plain else column.cast(pa.float64())).as_py()
         span = float(ends["min"]), float(ends["max"])
         finite = span if np.isfinite(span).all() else ()  # what is infinite is refused with its row
         encoding = BOOLEAN if pa.types.is_boolean(column.type) else NUMBER
@@ -155,6 +156,7 @@ class TableFeatures:
         return f"left out: {told}"
 
     def _unlike(self, name: str, use: str, kind: Any) -> PartitionError:
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         return PartitionError(
             f"{self.rows.name}: column {name!r} cannot be used as a {use}, it holds {kind}: {_cure(name)}"
         )
