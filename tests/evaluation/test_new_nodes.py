@@ -19,7 +19,7 @@ from tests import tables
 from tests.cli.runs import mistake
 
 SETTINGS: dict[str, Any] = {
-    "model": {"layers": 2, "channels": 8, "random_features": 10},
+    "model": {"layers": 2, "channels": 8, "random_features": 10, "graph_layers": 1},
     "relation": {"order": 2},
     "train": {"epochs": 3, "batch_nodes": 60, "learning_rate": 0.01},
     "observe": {"port": 0},
