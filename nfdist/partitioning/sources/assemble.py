@@ -12,6 +12,7 @@ from nfdist.partitioning.sources import features, splits, validation
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
+from nfdist.reading import reading
 from nfdist.store.encoding import normalize_rows
 from nfdist.store.schema import Schema
 from nfdist.store.source_graph import TRAIN, SourceGraph, draw_split
@@ -33,7 +34,8 @@ def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
     split = _choose_split(raw, labels, options)
     names = {**raw.names, "normalize": options.normalize_features}
     if table:
-        encoded, columns, unused = table.encoded(split == TRAIN)
+        with reading(table.rows.name):  # texts may be none that can be decoded
+            encoded, columns, unused = table.encoded(split == TRAIN)
         rows = features.prepare(encoded, raw.name)
         schema = Schema(columns, unused=unused, **names)
     else:

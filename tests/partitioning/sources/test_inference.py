@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -98,6 +100,28 @@ def test_indexes_row_numbers_and_copies_of_ids_are_left_out(tmp_path: Path) -> N
     }
     chosen = build(tmp_path / "chosen", nodes.assign(**extra), feature_columns=["row"]).manifest.schema
     assert uses(chosen) == {"row": "number"}
+
+
+def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
+    nodes = tables.machines()[["machine", "load", "condition"]]
+    folder = tables.save(tmp_path / "tables", nodes, ".csv")
+    nodes.to_csv(folder / "nodes.csv")  # with pandas' index
+    schema = tables.build(folder, tmp_path / "graph").manifest.schema
+    assert uses(schema) == {"load": "number"}
+    assert list(schema.unused) == [""]
+
+
+def test_words_that_cannot_be_decoded_are_one_line(tmp_path: Path) -> None:
+    nodes = tables.machines()[["machine", "load", "condition"]]
+    folder = tables.save(tmp_path / "tables", nodes)
+    table = pa.Table.from_pandas(nodes, preserve_index=False)
+    words = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    )
+    table = table.append_column("word", words.take(pa.array([0, 1] * (len(nodes) // 2))))
+    pq.write_table(table, folder / "nodes.parquet")
+    with pytest.raises(PartitionError, match=r"nodes.parquet cannot be read .*utf-8"):
+        tables.build(folder, tmp_path / "graph")
 
 
 def test_words_are_categories_texts_names_or_too_many(tmp_path: Path) -> None:

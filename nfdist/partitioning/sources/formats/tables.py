@@ -212,6 +212,7 @@ def _pick_features(nodes: Table, options: SourceOptions, used: list[str]) -> tup
     others = [name for name in nodes.schema.names if name not in used and name not in wanted]
     lists = [name for name in ("features", "feat") if name in others and is_list(nodes.schema.field(name).type)]
     unused = {name: "left out, as you say" for name, use in said.items() if use == "ignore"}
+    unused |= {name: "left out: a column without a name, as pandas writes an index" for name in others if not name}
     if wanted:
         unused |= {name: "left out: not among feature_columns" for name in others if name not in said}
     elif lists:
