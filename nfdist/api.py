@@ -121,7 +121,7 @@ def evaluate(
     call this.
     """
     place = Place.read(os.environ)
-    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count)
+    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count, smoothing=True)
     memory_bytes = parse_bytes("memory", memory) if memory else None
     with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
         return evaluate_run(

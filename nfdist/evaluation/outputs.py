@@ -28,17 +28,20 @@ def write_predictions(
     split: Tensor,
     top_k: int,
     rows_at_once: int = ROWS_AT_ONCE,
+    smoothed: bool = False,
 ) -> None:
-    """Write what is predicted of every node beside what is known of it; `split` is that of all nodes.
+    """Write what is predicted of every node beside what is known of it, and whether that is `smoothed`.
 
-    Every rank must call this, with the logits [n, outputs] of its own nodes, whose parts its store must hold.
+    Every rank must call this, with the logits [n, outputs] of its own nodes, whose parts its store must hold, and the
+    split of all nodes.
     """
 
     def make(rows: slice) -> Columns:
         node_ids = _node_ids(nodes, rows)
         names = np.array(SPLIT_NAMES, dtype=object)[split[node_ids].numpy()]
         known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids))}
-        return {"id": original_ids(store, node_ids), **answers(task, logits[rows], top_k), **known}
+        told = {"smoothed": pa.array(np.full(len(node_ids), smoothed))}
+        return {"id": original_ids(store, node_ids), **answers(task, logits[rows], top_k), **known, **told}
 
     write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 

@@ -2,9 +2,11 @@
 
 A new node is a query only: nobody attends to it. It attends to every layer's stored summary and sums its neighbors, and
 whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay as they are.
+Where the evaluation smoothed its answers, a new node's are smoothed by what its neighbors had before the last step.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,14 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist.evaluation.new_nodes import NewNodes, distinct
+from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
+from nfdist.graph.split import split_of
 from nfdist.model.loading import TrainedModel
+from nfdist.model.task import Task
 from nfdist.store.gate import Column
 from nfdist.store.hops import Hops
 from nfdist.store.ranges import joined
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 
 NODES_AT_ONCE = 1 << 10
@@ -33,6 +39,7 @@ class StatesPredictor:
 
     def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:
         model = trained.nodeformer("nfdist predict")
+        self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
         order = model.relation.order
         hops = Hops.open(store, max(order - 1, 0))
@@ -59,7 +66,9 @@ class StatesPredictor:
             hidden = model.bind(index, kernel, summary)(hidden, neighbors)
             logits = model.logits(hidden, index, logits)
         assert logits is not None
-        return logits if model.branch is None else model.branch.mix(logits, self._branch_logits(features, hops, totals))
+        if model.branch is not None:
+            logits = model.branch.mix(logits, self._branch_logits(features, hops, totals))
+        return self._smoothed(logits, new_nodes)
 
     def _branch_logits(self, features: Tensor, hops: Sequence[Hop], totals: Sequence[Tensor]) -> Tensor:
         model, branch = self._model, self._model.branch
@@ -70,6 +79,23 @@ class StatesPredictor:
             hidden = branch.next_state(index, hidden, neighbors, model.branch_epilogue(branch, index))
         logits: Tensor = branch.output(hidden)
         return logits
+
+    def _smoothed(self, logits: Tensor, new_nodes: NewNodes) -> Tensor:
+        """Logits as an evaluation of the graph smooths them, if it does."""
+        smoothing = self._states.smoothing
+        if smoothing is None:
+            return logits
+        node_ids = torch.from_numpy(new_nodes.node_ids)
+        of_graph, training = node_ids.clamp(min=0), node_ids >= 0
+        if training.any():
+            training &= self._split[of_graph] == TRAIN
+        pairs = _without(new_nodes.node_ids, (new_nodes.indptr, new_nodes.neighbors))
+        known = Rows(self._task, logits, self._store.labels(of_graph), training)
+        return smoothing.logits(known, node_ids, self._hop(0, pairs, node_ids, smoothing.roots))
+
+    @cached_property
+    def _split(self) -> Tensor:
+        return split_of(self._store, self._trained.config.data, self._trained.seed)
 
     def _neighbors(
         self, hops: Sequence[Hop], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor
@@ -86,7 +112,10 @@ class StatesPredictor:
         neighbors = _without(new_nodes.node_ids, (new_nodes.indptr, new_nodes.neighbors))
         reached = [neighbors, *(self._extended(neighbors, hop) for hop in self._shorter)]
         known = torch.from_numpy(new_nodes.node_ids)
-        return [self._hop(index, _without(new_nodes.node_ids, pairs), known) for index, pairs in enumerate(reached)]
+        roots = self._states.roots
+        return [
+            self._hop(index, _without(new_nodes.node_ids, pairs), known, roots) for index, pairs in enumerate(reached)
+        ]
 
     def _extended(self, neighbors: Pairs, hop: Store) -> Pairs:
         """Who reaches a new node by way of its neighbors, these included; `hop` has the in-edges of the one before."""
@@ -100,12 +129,11 @@ class StatesPredictor:
             all_sources.append(sources[joined(starts, counts)])
         return distinct(np.concatenate(all_rows), np.concatenate(all_sources), len(indptr) - 1, self._store.num_nodes)
 
-    def _hop(self, index: int, pairs: Pairs, known: Tensor) -> Hop:
+    def _hop(self, index: int, pairs: Pairs, known: Tensor, factors: Column | None) -> Hop:
         """A new node has a loop, and other edges that run both ways, or in a directed graph only to it."""
         indptr, sources = map(torch.from_numpy, pairs)
         segments = [EdgeSegment(0, indptr, sources)]
         ones = torch.ones(len(known), dtype=self._model.input.weight.dtype)
-        factors = self._states.roots
         if factors is None:
             return Hop(segments, ones)
         received = degree_factors(indptr.diff() + 1, ones.dtype)

@@ -11,7 +11,9 @@ from nfdist import log
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import Scores, direction, score
 from nfdist.evaluation.smoothing import Keep, Rows, Smoother, Strengths
-from nfdist.evaluation.strengths import Choice, sweeps
+from nfdist.evaluation.strengths import Choice, read_strengths, sweeps, write_strengths
+from nfdist.model.loading import TrainedModel
+from nfdist.runs.run import Run
 from nfdist.world import World
 
 SPLITS = ("train", "valid", "test")
@@ -48,6 +50,36 @@ def score_facts(scores: Scores) -> dict[str, Any]:
         **{name: one.value for name, one in splits.items()},
         "loss": {name: one.loss for name, one in splits.items()},
     }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and what it says of this rank's nodes: the rows, their split [n], and the scores of all ranks' rows."""
+
+    trained: TrainedModel
+    known: Rows
+    split: Tensor
+    raw: Scores
+
+
+def smooth_model(
+    graph: EvaluationGraph,
+    world: World,
+    run: Run | None,
+    subject: Subject,
+    *,
+    keep: Keep | None = None,
+    remember: bool = True,
+) -> Smoothed | None:
+    """Smooth by the strengths that the run has for a model, or that are chosen now and, to `remember`, put there.
+
+    None, with a notice, where validation nodes cannot tell. Every rank must call this; only the first has the run.
+    """
+    stored = read_strengths(world, run, subject.trained, subject.raw.metric)
+    smoothed = smooth(graph, world, subject.known, subject.split, subject.raw, stored, keep)
+    if smoothed is not None and stored is None and remember:
+        write_strengths(world, run, subject.trained, subject.raw.metric, smoothed.strengths)
+    return smoothed
 
 
 def smooth(

@@ -151,7 +151,7 @@ class Smoother:
         """
         self.correct(strengths, keep)
         if strengths.smoothing is not None:
-            states = self._iterate(self.start, strengths.smoothing, strengths.steps, self.width, keep, "smoothed")
+            states = self._iterate(self.start, strengths.smoothing, strengths.steps, self.width, keep, "answers")
             self._fill(lambda rows: answers_of(self.task, self.propagation.load(states, rows, self.width)))
         self._fill(lambda rows: logits_of(self.task, self._answers[rows]))
         return self._answers

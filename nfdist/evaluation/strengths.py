@@ -4,13 +4,16 @@ x_K is a sum of the powers Â^t x_0, whatever the strength: one series of produc
 of validation rows alone.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nfdist import files
+from nfdist.collectives import broadcast_text, together
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.scores import Scores, direction, score
 from nfdist.evaluation.smoothing import AUTO, STEPS, Smoother, Strengths, answers_of, logits_of
@@ -20,6 +23,7 @@ from nfdist.runs.ranking import rank
 from nfdist.runs.records import read_record, write_record
 from nfdist.runs.run import Run
 from nfdist.store.source_graph import VALID
+from nfdist.world import World
 
 # What is tried, from weak to strong. Chosen: coarse enough for few validation nodes, up to what 8 steps can carry.
 CORRECTIONS = (0.5, 0.8, 0.95)
@@ -123,27 +127,42 @@ class Choice:
         return (slice(start, start + size) for start in range(0, len(self._valid), size))
 
 
-def read_strengths(run: Run, trained: TrainedModel, metric: str) -> Strengths | None:
-    """The strengths that were chosen for this very model, if they were."""
-    path = _file(run.path, trained)
-    cure = "remove it, and they are chosen anew"
-    found = read_record(path, run.id, cure)
-    if found is None or (found.get("checkpoint"), found.get("metric")) != (trained.fingerprint, metric):
-        return None
-    try:
-        return Strengths(**found["strengths"])
-    except (LookupError, TypeError):
-        raise CheckpointError(f"{path} holds no strengths that this nfdist knows: {cure}") from None
+def read_strengths(world: World, run: Run | None, trained: TrainedModel, metric: str) -> Strengths | None:
+    """The strengths that were chosen for this very model, if they were.
+
+    Every rank must call this; only the first has the run.
+    """
+
+    def read() -> dict[str, Any] | None:
+        if run is None:
+            return None
+        path, cure = _file(run, trained), "remove it, and they are chosen anew"
+        found = read_record(path, run.id, cure)
+        if found is None or (found.get("checkpoint"), found.get("metric")) != (trained.fingerprint, metric):
+            return None
+        try:
+            return Strengths(**found["strengths"]).facts()
+        except (LookupError, TypeError):
+            raise CheckpointError(f"{path} holds no strengths that this nfdist knows: {cure}") from None
+
+    facts = json.loads(broadcast_text(world, json.dumps(together(world, read)), 0, "strengths"))
+    return None if facts is None else Strengths(**facts)
 
 
-def write_strengths(run: Run, trained: TrainedModel, metric: str, strengths: Strengths) -> None:
-    """Remember strengths, for evaluations to come."""
-    path = _file(run.path, trained)
-    with files.disk_errors_as(CheckpointError, path):
-        path.parent.mkdir(exist_ok=True)
-    facts = {"checkpoint": trained.fingerprint, "metric": metric, "strengths": strengths.facts()}
-    write_record(path, run.id, facts)
+def write_strengths(world: World, run: Run | None, trained: TrainedModel, metric: str, strengths: Strengths) -> None:
+    """Remember strengths in the run, for evaluations to come. Every rank must call this; only the first has the run."""
+
+    def write() -> None:
+        if run is None:
+            return
+        path = _file(run, trained)
+        with files.disk_errors_as(CheckpointError, path):
+            path.parent.mkdir(exist_ok=True)
+        facts = {"checkpoint": trained.fingerprint, "metric": metric, "strengths": strengths.facts()}
+        write_record(path, run.id, facts)
+
+    together(world, write)
 
 
-def _file(run_path: Path, trained: TrainedModel) -> Path:
-    return run_path / STRENGTHS_FOLDER / f"seed-{trained.seed}-step-{trained.step:08d}.json"
+def _file(run: Run, trained: TrainedModel) -> Path:
+    return run.path / STRENGTHS_FOLDER / f"seed-{trained.seed}-step-{trained.step:08d}.json"
