@@ -149,7 +149,9 @@ class Predictor:
         trained.nodeformer("nfdist predict")
         self.store = Store.open(partition or trained.config.data.partition)
         trained.check_graph(self.store)
-        self._predictor = StatesPredictor(trained, States.open(_directory(run), trained), self.store)
+        states = States.open(_directory(run), trained)
+        self.smoothed = states.smoothing is not None  # whether answers are, as those of the evaluation
+        self._predictor = StatesPredictor(trained, states, self.store)
 
     def predict(self, table: Any, *, top_k: int = 3) -> Any:
         """Labels and probabilities of the new nodes in a pandas or Arrow table, as a table of the same kind.

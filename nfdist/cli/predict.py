@@ -46,12 +46,14 @@ def run(options: argparse.Namespace) -> int:
         "nodes": len(new_nodes),
         "known_nodes": int((new_nodes.node_ids >= 0).sum()),
         "neighbors": len(new_nodes.neighbors),
+        "smoothed": predictor.smoothed,
         "load_seconds": loaded - started,
         "predict_seconds": predicted - loaded,
         "write_seconds": time.perf_counter() - predicted,
     }
     print(
-        f"{options.out}: {outcome['nodes']:,} nodes with {outcome['neighbors']:,} neighbors; loaded in "
+        f"{options.out}: {outcome['nodes']:,} nodes with {outcome['neighbors']:,} neighbors"
+        f"{', smoothed' if predictor.smoothed else ''}; loaded in "
         f"{outcome['load_seconds']:.3f} s, predicted in {outcome['predict_seconds']:.3f} s"
     )
     if options.json:

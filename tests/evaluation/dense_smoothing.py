@@ -43,7 +43,9 @@ def dense_smooth(edges: Tensor, known: Rows, strengths: Strengths) -> Tensor:
         lengths = arrived.abs().sum(1, keepdim=True)
         mean = errors[nodes].abs().sum(1).mean()
         factors = torch.where(lengths > mean / MOST_FACTOR, mean / lengths, MOST_FACTOR)
-        answers = probabilities + arrived * (factors if strengths.scale == "auto" else strengths.scale)
+        if isinstance(strengths.scale, float):
+            factors = torch.full_like(lengths, strengths.scale)
+        answers = probabilities + arrived * factors
     if strengths.smoothing is not None:
         start = torch.where(looked_at, labels.double(), answers)
         answers = iterated(edges, start, strengths.smoothing, strengths.steps)

@@ -1,5 +1,6 @@
 """Sums over edges are the product with the dense matrix, whatever relation the model has, in memory or in files."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from nfdist import seeds
 from nfdist.config import RelationConfig
+from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.in_memory import InMemoryGraph
 from nfdist.evaluation.propagation import Propagation
 from nfdist.store.hops import Hops
@@ -39,12 +41,13 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def propagations(world: World, path: Path) -> list[Propagation]:
     store = Store.open(path)
     in_memory = InMemoryGraph(store, Hops.open(store, 1), RelationConfig(order=1), world, torch.float64)
-    graphs = [
+    graphs: list[EvaluationGraph] = [
         full_graph(path, Options(PAPER.model, PAPER.attention, relation), budget, world)
         for relation, budget in zip(RELATIONS, (SMALL, LARGE, SMALL, SMALL), strict=True)
     ]
-    assert all(graph.propagation() is graph.propagation() for graph in (in_memory, *graphs))
-    return [graph.propagation() for graph in (in_memory, *graphs)]
+    graphs.append(in_memory)
+    assert all(graph.propagation() is graph.propagation() for graph in graphs)
+    return [graph.propagation() for graph in graphs]
 
 
 def products(world: World, graphs: Path) -> list[list[list[float]]]:
@@ -58,7 +61,7 @@ def products(world: World, graphs: Path) -> list[list[list[float]]]:
                 mine = ROWS[nodes.start : nodes.stop, :width]
                 propagation.put(once, mine.__getitem__, width)
                 assert difference(propagation.load(once, slice(0, len(nodes)), width), mine) < 1e-10
-                propagation.put(twice, lambda rows, of=once, by=width, p=propagation: p.sums(of, rows, by), width)
+                propagation.put(twice, partial(propagation.sums, once, width=width), width)
                 found.append(propagation.sums(twice, slice(0, len(nodes)), width).tolist())
     return found
 
