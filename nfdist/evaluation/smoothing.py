@@ -75,8 +75,11 @@ class Rows:
 
     def errors(self) -> Tensor:
         """E_0, [n, outputs]."""
-        known, truth = self._truth()
-        return torch.where(known, truth - self.probabilities(), 0.0)
+        errors = torch.zeros_like(self.logits)
+        rows = self.training.nonzero()[:, 0]  # often few
+        some = self[rows]
+        known, truth = some._truth()
+        return errors.index_copy_(0, rows, truth.sub_(some.probabilities()).mul_(known))
 
     def corrected(self, errors: Tensor, scale: float | str | None, mean_error: float) -> Tensor:
         """P' by the errors [n, outputs] that arrived."""

@@ -5,7 +5,7 @@ of validation rows alone.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from torch import Tensor
 from nfdist import files
 from nfdist.collectives import broadcast_text, together
 from nfdist.errors import CheckpointError
+from nfdist.evaluation.propagation import ROWS_AT_ONCE
 from nfdist.evaluation.scores import Scores, direction, score
 from nfdist.evaluation.smoothing import AUTO, STEPS, Smoother, Strengths, answers_of, logits_of
 from nfdist.graph.split import has_label
+from nfdist.graph.workers import Workers
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.ranking import rank
 from nfdist.runs.records import read_record, write_record
@@ -108,8 +110,12 @@ class Choice:
     def _try(self, strengths: Strengths, logits: Callable[[slice], Tensor]) -> float:
         """Remember strengths that are better than all before."""
         smoother = self._smoother
-        for place in self._places():
+
+        def fill(place: slice) -> None:
             self._logits[place] = logits(place)
+
+        with Workers() as workers:
+            list(workers.map(fill, self._places()))
         labels = smoother.rows.labels[self._valid]
         split = torch.full_like(self._valid, VALID, dtype=torch.int8)
         world = smoother.propagation.world
@@ -122,9 +128,8 @@ class Choice:
         """What to compare by, larger is better."""
         return rank({"valid": scores.valid.value, **direction(self._metric)})
 
-    def _places(self) -> Iterator[slice]:
-        size = 1 << 13
-        return (slice(start, start + size) for start in range(0, len(self._valid), size))
+    def _places(self) -> list[slice]:
+        return [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(self._valid), ROWS_AT_ONCE)]
 
 
 def read_strengths(world: World, run: Run | None, trained: TrainedModel, metric: str) -> Strengths | None:

@@ -15,9 +15,8 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
-from tests.evaluation.building import Options, write_graph
+from tests.evaluation.building import LARGE, PAPER, SMALL, Options, full_graph, write_graph
 from tests.evaluation.dense_smoothing import normalized_edges
-from tests.evaluation.test_full import LARGE, PAPER, SMALL, full_graph
 
 KINDS = ("directed", "undirected", "no edges")
 RELATIONS = (

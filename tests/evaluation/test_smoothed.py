@@ -16,9 +16,8 @@ from nfdist.runs.run import Run
 from nfdist.store.source_graph import TRAIN, VALID
 from nfdist.store.store import Store
 from nfdist.world import World
-from tests.evaluation.building import write_graph
+from tests.evaluation.building import LARGE, PAPER, full_graph, write_graph
 from tests.evaluation.dense_smoothing import TASKS, known_rows
-from tests.evaluation.test_full import LARGE, PAPER, full_graph
 from tests.evaluation.trained import trained_model
 
 WORLD = World()

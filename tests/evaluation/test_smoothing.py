@@ -16,9 +16,8 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
-from tests.evaluation.building import Options, write_graph
+from tests.evaluation.building import LARGE, PAPER, SMALL, TWO_HOPS, Options, full_graph, write_graph
 from tests.evaluation.dense_smoothing import TASKS, dense_smooth, known_rows, normalized_edges
-from tests.evaluation.test_full import LARGE, PAPER, SMALL, TWO_HOPS, full_graph
 from tests.worlds import run_world
 
 GRAPHS = tuple(product(("directed", "undirected"), (1, 3)))

@@ -23,9 +23,8 @@ from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
-from tests.evaluation.building import Options, write_graph
-from tests.evaluation.test_full import PAPER, TWO_HOPS
-from tests.evaluation.test_predict import own_rows, write_new_nodes
+from tests.evaluation.building import PAPER, TWO_HOPS, Options, write_graph
+from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import trained_model
 from tests.worlds import run_world
 

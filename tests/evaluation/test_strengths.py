@@ -16,9 +16,8 @@ from nfdist.model.loading import TrainedModel
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from nfdist.world import World
-from tests.evaluation.building import write_graph
+from tests.evaluation.building import LARGE, PAPER, SMALL, TWO_HOPS, full_graph, write_graph
 from tests.evaluation.dense_smoothing import TASKS, dense_smooth, known_rows, normalized_edges
-from tests.evaluation.test_full import LARGE, PAPER, SMALL, TWO_HOPS, full_graph
 from tests.evaluation.trained import trained_model
 from tests.runs.building import flip
 from tests.worlds import run_world
