@@ -27,7 +27,7 @@ from nfdist.runs.run import Run
 from nfdist.store.source_graph import VALID
 from nfdist.world import World
 
-# What is tried, from weak to strong. Chosen: coarse enough for few validation nodes, up to what 8 steps can carry.
+# What is tried, from weak to strong. Chosen: coarse enough for few validation nodes, up to what so few steps can carry.
 CORRECTIONS = (0.5, 0.8, 0.95)
 SCALES: tuple[float | str, ...] = (0.5, 1.0, 2.0, AUTO)
 SMOOTHINGS = (0.2, 0.4, 0.6, 0.8, 0.95)
