@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost golden format docs docs-check demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
+.PHONY: setup test test-slow test-multihost golden format docs docs-check demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
 
 setup: .venv/ready
 
@@ -63,6 +63,9 @@ bench-train: .venv/ready
 
 bench-evaluate: .venv/ready
 	$(BIN)/python benchmarks/evaluate.py
+
+bench-smoothing: .venv/ready
+	$(BIN)/python benchmarks/smoothing.py
 
 # Columns of tables on their way to features, beside reading the file and hashing the words.
 bench-tables: .venv/ready

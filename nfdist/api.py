@@ -122,7 +122,7 @@ def evaluate(
     call this.
     """
     place = Place.read(os.environ)
-    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count, probabilities)
+    wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count, probabilities, smoothing=True)
     memory_bytes = parse_bytes("memory", memory) if memory else None
     with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
         return evaluate_run(
@@ -150,7 +150,9 @@ class Predictor:
         trained.nodeformer("nfdist predict")
         self.store = Store.open(partition or trained.config.data.partition)
         trained.check_graph(self.store)
-        self._predictor = StatesPredictor(trained, States.open(_directory(run), trained), self.store)
+        states = States.open(_directory(run), trained)
+        self.smoothed = states.smoothing is not None  # whether answers are, as those of the evaluation
+        self._predictor = StatesPredictor(trained, states, self.store)
 
     def predict(
         self,

@@ -22,6 +22,7 @@ Schedule = Literal["constant", "milestones", "cosine"]
 EarlyStopOn = Literal["score", "both"]
 ClassWeights = Literal["none", "balanced"]
 Precision = Literal["float32", "float64", "bf16"]
+Smoothing = Literal["auto", "none"]
 Device = Literal["auto", "cpu", "cuda"]
 
 AT_LEAST_1 = Bounds(1)
@@ -210,6 +211,12 @@ class EvaluateConfig:
     """How a model is scored."""
 
     metric: str = setting("auto", "what chooses the best epoch; auto: accuracy, or ROC-AUC for yes-or-no tasks")
+    smoothing: Smoothing = setting(
+        "auto", "of final answers by the training labels nearby, as validation scores choose, or none", before="none"
+    )
+
+    def __post_init__(self) -> None:
+        check_fields("evaluate", self)
 
 
 @dataclass(frozen=True)

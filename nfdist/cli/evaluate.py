@@ -15,8 +15,9 @@ from nfdist.attempts import Attempts
 from nfdist.collectives import largest, raised_on_all_ranks, together
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
-from nfdist.evaluation.evaluator import SPLITS, Evaluator, Wanted, evaluate_run
+from nfdist.evaluation.evaluator import Evaluator, Wanted, evaluate_run
 from nfdist.evaluation.follow import FollowedRun, follow
+from nfdist.evaluation.smoothed import SPLITS
 from nfdist.memory import parse_bytes
 from nfdist.model.loading import TrainedModel
 from nfdist.rendezvous import Place, idle_cores_warning, join
@@ -93,6 +94,7 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
         chosen=options.top_neighbors,
         count=options.count,
         probabilities=options.probabilities,
+        smoothing=True,
     )
 
 
@@ -156,12 +158,30 @@ def describe(run_dir: str, outcome: dict[str, Any]) -> str:
     lines = [
         f"{run_dir}: seed {outcome['seed']} after epoch {outcome['epoch']}, step {outcome['step']}, on "
         f"{outcome['nodes']:,} nodes in {_count(outcome['parts'], 'part')}, {_count(outcome['world_size'], 'rank')}",
-        f"  {'':8}{outcome['metric']:>12}{'loss':>12}",
-        *(f"  {name:8}{_number(outcome[name]):>12}{_number(outcome['loss'][name]):>12}" for name in SPLITS),
+        f"  {'':16}{outcome['metric']:>12}{'loss':>12}",
+        *(_line(name, outcome, name) for name in SPLITS),
+        *_describe_smoothed(outcome.get("smoothed")),
         f"  in {outcome['seconds']:.1f} s; a process held at most {outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
         f"{outcome['peak_memory_bytes'] / 2**30:.2f} GiB with mapped files",
     ]
     return "\n".join(lines)
+
+
+def _describe_smoothed(smoothed: dict[str, Any] | None) -> list[str]:
+    """Lines of their own, so that nobody takes one score for the other."""
+    if smoothed is None:
+        return []
+    strengths, parts = smoothed["strengths"], []
+    if strengths["correction"] is not None:
+        parts.append(f"correction {strengths['correction']} of scale {strengths['scale']}")
+    if strengths["smoothing"] is not None:
+        parts.append(f"smoothing {strengths['smoothing']}")
+    by = f"{' and '.join(parts)}, in {smoothed['seconds']:.1f} s" if parts else "nothing: no validation score gained"
+    return [*(_line(f"smoothed {name}", smoothed, name) for name in SPLITS), f"  smoothed by {by}"]
+
+
+def _line(title: str, scores: dict[str, Any], name: str) -> str:
+    return f"  {title:16}{_number(scores[name]):>12}{_number(scores['loss'][name]):>12}"
 
 
 def _count(number: int, noun: str) -> str:

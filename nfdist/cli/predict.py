@@ -56,12 +56,14 @@ def run(options: argparse.Namespace) -> int:
         "neighbors": len(new_nodes.neighbors[1]),
         "joined": 0 if new_nodes.among is None else len(new_nodes.among[1]),
         "labels": _counted(columns["label"]),
+        "smoothed": predictor.smoothed,
         "load_seconds": loaded - started,
         "predict_seconds": predicted - loaded,
         "write_seconds": time.perf_counter() - predicted,
     }
     print(
-        f"{options.out}: {outcome['nodes']:,} nodes with {outcome['neighbors']:,} neighbors; loaded in "
+        f"{options.out}: {outcome['nodes']:,} nodes with {outcome['neighbors']:,} neighbors"
+        f"{', smoothed' if predictor.smoothed else ''}; loaded in "
         f"{outcome['load_seconds']:.3f} s, predicted in {outcome['predict_seconds']:.3f} s"
     )
     if options.json:

@@ -14,6 +14,7 @@ from nfdist.attempts import Attempts
 from nfdist.collectives import fail_together, together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
+from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
 from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.settings import emit
@@ -82,8 +83,21 @@ def describe(config: Config, result: dict[str, Any]) -> str:
     where = f"{config.run.dir}: trained in {seconds.get('train', 0.0):.1f} s"
     if best is None:
         return f"{where}, not evaluated"
-    scores = ", ".join(f"{name} {best[name]:.4f}" for name in ("train", "valid", "test") if best[name] is not None)
+    scores = ", ".join(f"{name} {best[name]:.4f}" for name in SPLITS if best[name] is not None)
     text = f"{where}; best {result['metric']} after epoch {best['epoch']}: {scores}"
     if result["test_std"] is not None:
         text += f"; test over {len(result['per_seed'])} seeds {result['test_mean']:.4f} ± {result['test_std']:.4f}"
-    return text
+    return "\n".join([text, *_describe_smoothed(result)])
+
+
+def _describe_smoothed(result: dict[str, Any]) -> list[str]:
+    """A line of its own, so that nobody takes one score for the other."""
+    of_best = [seed.get("smoothed") for seed in result["per_seed"] if seed["best"] == result["best"]]
+    if not of_best or of_best[0] is None:
+        return []
+    scores = ", ".join(f"{name} {of_best[0][name]:.4f}" for name in SPLITS if of_best[0][name] is not None)
+    text = f"  smoothed: {scores}"
+    if result["smoothed_test_std"] is not None:
+        mean, deviation = result["smoothed_test_mean"], result["smoothed_test_std"]
+        text += f"; smoothed test over {len(result['per_seed'])} seeds {mean:.4f} ± {deviation:.4f}"
+    return [text]

@@ -20,8 +20,11 @@ from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeW
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
-from nfdist.evaluation.scores import direction, resolve_metric, score
-from nfdist.evaluation.states import writing_states
+from nfdist.evaluation.scores import resolve_metric, score
+from nfdist.evaluation.smoothed import SPLITS, Smoothed, Subject, score_facts, smooth_model
+from nfdist.evaluation.smoothing import Rows
+from nfdist.evaluation.smoothing_states import SmoothingWriter
+from nfdist.evaluation.states import StatesWriter, writing_states
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes
@@ -30,15 +33,18 @@ from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.rendezvous import Place
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
+from nfdist.runs.run import Run
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.world import World
-
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an evaluation writes, by default nothing. `chosen` names nodes: original ids with commas, or a file."""
+    """What an evaluation writes, by default nothing. `chosen` names nodes: original ids with commas, or a file.
+
+    With `smoothing`, answers are also smoothed, if the run's settings say so, and those are the ones to write.
+    """
 
     outputs: bool = False
     top_k: int = 3
@@ -47,6 +53,7 @@ class Wanted:
     chosen: str = ""
     count: int = 10
     probabilities: bool = False
+    smoothing: bool = False
 
     @property
     def writes(self) -> bool:
@@ -128,17 +135,16 @@ class Evaluator:
         branch_listener: BranchListener | None = None
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         with ExitStack() as stack:
+            states = None
             if with_states:
                 states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
                 listeners.append(states)
                 branch_listener = states.write_branch
             evaluation = self._evaluated(trained, listeners, branch_listener)
             split = split_of(self._seen, trained.config.data, trained.seed)
-            facts = self._scores(evaluation, split)
-            if with_states:
-                states.write_summaries(evaluation.summaries, trained)
+            facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)
         if wanted.outputs:
-            self._write_outputs(folder, evaluation, split, wanted)
+            self._write_outputs(folder, evaluation, smoothed, split, wanted)
         if edges is not None:
             edges.write(folder / EDGES_FILE)
         if links is not None:
@@ -154,24 +160,48 @@ class Evaluator:
         with shown as progress:
             return self._full.evaluate(trained.model, trained.evaluation_seed, progress, listeners, branch_listener)
 
-    def _scores(self, evaluation: Evaluation, split: Tensor) -> dict[str, Any]:
-        nodes = torch.arange(evaluation.nodes.start, evaluation.nodes.stop)
-        labels = self._store.labels(nodes)
-        scores = score(self._world, self._task, self._metric, evaluation.logits, labels, split[nodes])
-        splits = {name: getattr(scores, name) for name in SPLITS}
-        return {
-            "metric": scores.metric,
-            **direction(scores.metric),
-            **{name: one.value for name, one in splits.items()},
-            "loss": {name: one.loss for name, one in splits.items()},
-            "per_class": {name: self._store.manifest.schema.by_class(one.per_class) for name, one in splits.items()},
+    def _scored(
+        self,
+        trained: TrainedModel,
+        folder: Path,
+        wanted: Wanted,
+        evaluation: Evaluation,
+        split: Tensor,
+        states: StatesWriter | None,
+    ) -> tuple[dict[str, Any], Smoothed | None]:
+        """Scores of the raw answers and, apart from them, of the smoothed ones; with both, the states are whole."""
+        nodes, world = evaluation.nodes, self._world
+        labels, own = self._store.labels(torch.arange(nodes.start, nodes.stop)), split[nodes.start : nodes.stop]
+        scores = score(world, self._task, self._metric, evaluation.logits, labels, own)
+        facts = {
+            **score_facts(scores),
+            "per_class": {
+                name: self._store.manifest.schema.by_class(getattr(scores, name).per_class) for name in SPLITS
+            },
         }
+        smoothed, remembered = None, None
+        if wanted.smoothing and trained.config.evaluate.smoothing == "auto":
+            run = together(world, lambda: Run.open(folder) if world.rank == 0 else None)
+            keep = None if states is None else SmoothingWriter(states.write, self._full.propagation())
+            known = Rows(self._task, evaluation.logits, labels, own == TRAIN)
+            subject = Subject(trained, known, own, scores)
+            smoothed = smooth_model(self._full, world, run, subject, keep=keep, remember=wanted.writes)
+            facts["smoothed"] = None if smoothed is None else smoothed.facts()
+            remembered = None if keep is None or smoothed is None else keep.finish(smoothed)
+        if states is not None:
+            states.write_summaries(evaluation.summaries, trained, remembered)
+        return facts, smoothed
 
-    def _write_outputs(self, folder: Path, evaluation: Evaluation, split: Tensor, wanted: Wanted) -> None:
+    def _write_outputs(
+        self, folder: Path, evaluation: Evaluation, smoothed: Smoothed | None, split: Tensor, wanted: Wanted
+    ) -> None:
         store, world, nodes = self._store, self._world, evaluation.nodes
         path = folder / PREDICTIONS_FILE
-        given = path, store, world, self._task, nodes, evaluation.logits, split, wanted.top_k
-        write_predictions(*given, probabilities=wanted.probabilities)
+        logits, applied = evaluation.logits, smoothed is not None and smoothed.strengths.any
+        if smoothed is not None:
+            logits = smoothed.logits
+        given = path, store, world, self._task, nodes, logits, split, wanted.top_k
+        write_predictions(*given, probabilities=wanted.probabilities, smoothed=applied)
         if evaluation.hidden is not None:
             write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, evaluation.hidden)
 

@@ -21,6 +21,7 @@ from nfdist.collectives import gather, together
 from nfdist.config import RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.evaluation.budget import Budget
+from nfdist.evaluation.propagation import EDGES, FEW_ROWS, ROWS_AT_ONCE, Propagation
 from nfdist.graph.division import divide, divide_held
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
@@ -34,9 +35,6 @@ from nfdist.model.protocol import Model
 from nfdist.store.hops import Hops
 from nfdist.store.store import GraphStore
 from nfdist.world import World
-
-ROWS_AT_ONCE = 1 << 13  # what a core's cache likes
-FEW_ROWS = 1 << 12  # so few that workers would wait for the interpreter: torch's own threads do better
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,7 @@ class FullGraph:
     ) -> None:
         self._world, self._relation, self._dtype = world, relation, dtype
         self._room: list[Tensor] = []
+        self._propagation: Propagation | None = None
         self._store = store.local
         if store.remote:
             held = [parts.tolist() for parts in gather(world, torch.tensor(self._store.held_parts), "compare parts")]
@@ -107,7 +106,28 @@ class FullGraph:
         self._budget = together(world, lambda: Budget.within(memory_bytes, len(self.nodes)))
         self._spill = Spill(self._budget.held_bytes, scratch)
         round_bytes = self._budget.work_bytes // 4
-        self._shard = Shard(self._store, hops, relation, world, divided, self._spill, dtype, round_bytes)
+        self._shard_of = partial(
+            Shard,
+            self._store,
+            hops,
+            world=world,
+            divided=divided,
+            spill=self._spill,
+            dtype=dtype,
+            round_bytes=round_bytes,
+        )
+        self._shard = self._shard_of(relation)
+
+    def propagation(self) -> Propagation:
+        """The sums over edges that smoothing needs, whatever the model's are. Every rank must call this."""
+        if self._propagation is None:
+            order, shard = self._relation.order, self._shard
+            # Among several ranks the halo of a second hop would be copied for nothing, and may be the whole graph.
+            if not self._relation.normalize or order == 0 or (order > 1 and self._world.size > 1):
+                shard = self._shard_of(EDGES)
+            work_bytes = self._budget.work_bytes
+            self._propagation = Propagation(shard, self._spill, self._world, self.nodes, work_bytes, self._dtype)
+        return self._propagation
 
     @torch.no_grad()
     def evaluate(

@@ -1,13 +1,18 @@
 """The evaluation of a baseline: one pass over the whole graph, which must fit in memory."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from nfdist.config import RelationConfig
+from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
+from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.graph.division import divide
 from nfdist.graph.relation import Relation
+from nfdist.graph.shard import Shard
+from nfdist.graph.spill import Spill
 from nfdist.log import Progress
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.protocol import Draw, Model
@@ -25,11 +30,23 @@ class InMemoryGraph:
     def __init__(
         self, store: Store, hops: Hops, relation: RelationConfig, world: World, dtype: torch.dtype = torch.float32
     ) -> None:
-        self.nodes = divide(store.parts, world.size)[world.rank]
+        divided = divide(store.parts, world.size)
+        self.nodes = divided[world.rank]
+        self._edges = partial(Shard, store, hops, EDGES, world, divided)
+        self._world, self._dtype = world, dtype
+        self._propagation: Propagation | None = None
         self._everyone = torch.arange(store.num_nodes)
         self._features = store.take(self._everyone).to(dtype)
         patterns = (hops.induced(hop, self._everyone) for hop in range(1, relation.order + 1))
         self._relations = [Relation.build(pattern, relation.normalize, dtype) for pattern in patterns]
+
+    def propagation(self) -> Propagation:
+        """The sums over edges that smoothing needs. Every rank must call this."""
+        if self._propagation is None:
+            spill, work_bytes = Spill(), Budget.within(None, len(self.nodes)).work_bytes
+            shard = self._edges(spill, self._dtype, work_bytes // 4)
+            self._propagation = Propagation(shard, spill, self._world, self.nodes, work_bytes, self._dtype)
+        return self._propagation
 
     @torch.no_grad()
     def evaluate(

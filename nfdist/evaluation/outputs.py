@@ -31,10 +31,12 @@ def write_predictions(
     top_k: int,
     rows_at_once: int = ROWS_AT_ONCE,
     probabilities: bool = False,
+    smoothed: bool = False,
 ) -> None:
-    """Write what is predicted of every node beside what is known of it; `split` is that of all nodes.
+    """Write what is predicted of every node beside what is known of it, and whether that is `smoothed`.
 
-    Every rank must call this, with the logits [n, outputs] of its own nodes, whose parts its store must hold.
+    Every rank must call this, with the logits [n, outputs] of its own nodes, whose parts its store must hold, and the
+    split of all nodes.
     """
 
     def make(rows: slice) -> Columns:
@@ -43,7 +45,8 @@ def write_predictions(
         schema = store.manifest.schema
         known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids), schema)}
         given = answers(task, logits[rows], top_k, schema, probabilities)
-        return {id_name(schema): original_ids(store, node_ids), **given, **known}
+        told = {"smoothed": pa.array(np.full(len(node_ids), smoothed))}
+        return {id_name(schema): original_ids(store, node_ids), **given, **known, **told}
 
     write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 

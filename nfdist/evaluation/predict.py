@@ -2,28 +2,34 @@
 
 A new node is a query only: nobody of the graph attends to it. It attends to every layer's stored summary and sums its
 neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
-as they are. New nodes that are predicted together hear each other along the edges among them.
+as they are. New nodes that are predicted together hear each other along the edges among them. Where the evaluation
+smoothed its answers, a new node's are smoothed by what its neighbors in the graph had before the last step.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nfdist.evaluation.new_nodes import NewNodes
+from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
+from nfdist.graph.split import split_of
 from nfdist.model.gaps import fill_gaps
 from nfdist.model.loading import TrainedModel
+from nfdist.model.task import Task
 from nfdist.sparse.csr import as_tensor
 from nfdist.store.gate import Column
 from nfdist.store.hops import Hops
 from nfdist.store.pairs import Pairs, distinct, followed, rows_of_pairs, without
 from nfdist.store.ranges import joined
+from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 
 NODES_AT_ONCE = 1 << 10
@@ -34,6 +40,7 @@ class StatesPredictor:
 
     def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:
         model = trained.nodeformer("nfdist predict")
+        self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
         order = model.relation.order
         hops = Hops.open(store, max(order - 1, 0))
@@ -62,7 +69,9 @@ class StatesPredictor:
             hidden = model.bind(index, kernel, summary)(hidden, neighbors)
             logits = model.logits(hidden, index, logits)
         assert logits is not None
-        return logits if model.branch is None else model.branch.mix(logits, self._branch_logits(features, hops, totals))
+        if model.branch is not None:
+            logits = model.branch.mix(logits, self._branch_logits(features, hops, totals))
+        return self._smoothed(logits, new_nodes)
 
     def _branch_logits(self, features: Tensor, hops: Sequence[list[Hop]], totals: Sequence[Tensor]) -> Tensor:
         model, branch = self._model, self._model.branch
@@ -73,6 +82,23 @@ class StatesPredictor:
             hidden = branch.next_state(index, hidden, neighbors, model.branch_epilogue(branch, index))
         logits: Tensor = branch.output(hidden)
         return logits
+
+    def _smoothed(self, logits: Tensor, new_nodes: NewNodes) -> Tensor:
+        """Logits as an evaluation of the graph smooths them, if it does."""
+        smoothing = self._states.smoothing
+        if smoothing is None:
+            return logits
+        node_ids = torch.from_numpy(new_nodes.node_ids)
+        of_graph, training = node_ids.clamp(min=0), node_ids >= 0
+        if training.any():
+            training &= self._split[of_graph] == TRAIN
+        pairs = without(new_nodes.node_ids, new_nodes.neighbors)
+        known = Rows(self._task, logits, self._store.labels(of_graph), training)
+        return smoothing.logits(known, node_ids, self._hop(0, pairs, node_ids, smoothing.roots))
+
+    @cached_property
+    def _split(self) -> Tensor:
+        return split_of(self._store, self._trained.config.data, self._trained.seed)
 
     def _neighbors(
         self, hops: Sequence[list[Hop]], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor
@@ -92,8 +118,9 @@ class StatesPredictor:
         own, among = new_nodes.node_ids, new_nodes.among
         neighbors, known = without(own, new_nodes.neighbors), torch.from_numpy(own)
         reached = [neighbors, *(self._extended(neighbors, hop) for hop in self._shorter)]
+        roots = self._states.roots
         if among is None:
-            return [[self._hop(index, without(own, pairs), known)] for index, pairs in enumerate(reached)]
+            return [[self._hop(index, without(own, pairs), known, roots)] for index, pairs in enumerate(reached)]
         through, rows = [among], np.arange(len(new_nodes))
         for index in range(1, len(reached)):  # whoever reaches a new node reaches those that hear it a step later
             reached[index] = followed(reached[index], among, reached[index - 1], self._store.num_nodes)
@@ -112,7 +139,7 @@ class StatesPredictor:
             all_sources.append(sources[joined(starts, counts)])
         return distinct(np.concatenate(all_rows), np.concatenate(all_sources), len(indptr) - 1, self._store.num_nodes)
 
-    def _hop(self, index: int, pairs: Pairs, known: Tensor, heard: Tensor | None = None) -> Hop:
+    def _hop(self, index: int, pairs: Pairs, known: Tensor, factors: Column | None, heard: Tensor | None = None) -> Hop:
         """A new node has a loop, and other edges that run both ways, or in a directed graph only to it.
 
         `heard` are the numbers [n] of edges that it has besides.
@@ -120,7 +147,6 @@ class StatesPredictor:
         indptr, sources = map(torch.from_numpy, pairs)
         segments = [EdgeSegment(0, indptr, sources)]
         ones = torch.ones(len(known), dtype=self._model.input.weight.dtype)
-        factors = self._states.roots
         if factors is None:
             return Hop(segments, ones)
         received = degree_factors(indptr.diff() + 1 + (0 if heard is None else heard), ones.dtype)
@@ -132,7 +158,7 @@ class StatesPredictor:
     def _hops_among(self, index: int, pairs: Pairs, through: Pairs, known: Tensor) -> list[Hop]:
         """The hop from the graph, and the one among new nodes, which by themselves send to no other."""
         indptr, rows = map(torch.from_numpy, through)
-        of_graph = self._hop(index, pairs, known, indptr.diff())
+        of_graph = self._hop(index, pairs, known, self._states.roots, indptr.diff())
         assert of_graph.loops is not None
         sent = of_graph.loops
         if of_graph.target_factors is not None and self._store.manifest.directed:

@@ -4,11 +4,12 @@ summary/          every layer's summary of all keys, and what all of this was ma
 hidden-0.npy ...  the hidden states [nodes, c] before each layer, by node id, if the model looks at the graph
 branch-0.npy ...  those before each convolution of the graph branch, if there is one
 roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
+smoothing-*.npy   what smoothing_states.py tells of, if answers are smoothed
 """
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from operator import attrgetter
@@ -26,6 +27,7 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.full import LayerInput
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, rows_in_order, write_gathered
+from nfdist.evaluation.smoothing_states import SmoothingStates
 from nfdist.fields import each_setting
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.checkpoint import Checkpoint
@@ -49,6 +51,7 @@ class States:
     hidden: tuple[Column, ...]
     roots: Column | None
     branch: tuple[Column, ...] = ()
+    smoothing: SmoothingStates | None = None
 
     @staticmethod
     def open(run_path: Path, trained: TrainedModel) -> "States":
@@ -75,7 +78,13 @@ class States:
             tuple(mapped[name] for name in map(file, range(len(mapped))) if name in mapped)
             for file in (_hidden_file, _branch_file)
         )
-        return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE), branch)
+        try:
+            smoothing = SmoothingStates.of(kept.state.get("smoothing"), mapped)
+        except (LookupError, TypeError) as error:
+            raise CheckpointError(
+                f"{folder} has a smoothing that this nfdist does not know ({error}): {cure}"
+            ) from None
+        return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE), branch, smoothing)
 
 
 class StatesWriter:
@@ -93,16 +102,18 @@ class StatesWriter:
         if not seen.shard.hops:
             return  # no layer looks at single nodes
         if seen.index == 1 and seen.shard.factors is not None:
-            self._write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
-        self._write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
+            self.write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
+        self.write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
 
     def write_branch(self, index: int, hidden: Callable[[slice], Tensor]) -> None:
         """Write the states [rows, c] before a convolution of the graph branch. Every rank must call this."""
         like = hidden(slice(0, 0))
-        self._write(_branch_file(index - 1), like.shape[1], like.dtype, hidden)
+        self.write(_branch_file(index - 1), like.shape[1], like.dtype, hidden)
 
-    def write_summaries(self, summaries: Sequence[KeySummary], trained: TrainedModel) -> None:
-        """Write the summaries and what they were made from. Every rank must call this."""
+    def write_summaries(
+        self, summaries: Sequence[KeySummary], trained: TrainedModel, smoothing: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the summaries, what they were made from and how answers are smoothed. Every rank must call this."""
 
         def save() -> None:
             if self._folder is not None:
@@ -110,11 +121,13 @@ class StatesWriter:
                     files.flush(self._folder / name)
                 stored = {name: asdict(digests.stored()) for name, digests in self._digests.items()}
                 state = {"model": _made_from(trained), "files": stored}
+                if smoothing is not None:
+                    state["smoothing"] = dict(smoothing)
                 Checkpoint.save(self._folder / SUMMARY_FOLDER, {"summaries": _tensors(summaries)}, state)
 
         together(self._world, save)
 
-    def _write(self, name: str, width: int, dtype: torch.dtype, read: Callable[[slice], Tensor]) -> None:
+    def write(self, name: str, width: int, dtype: torch.dtype, read: Callable[[slice], Tensor]) -> None:
         """Write rows of all ranks as one array [nodes, width]. Every rank must call this."""
         digests = self._digests[name] = BlockDigests()
 

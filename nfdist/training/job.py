@@ -32,6 +32,7 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import summarize_seeds, versions
+from nfdist.training.smoothed_best import smoothed_best
 from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
 
@@ -40,7 +41,7 @@ OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
 FREE_TO_CHANGE = (
     *OWN_TO_HOST,
     *("run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
-    *("train.evaluate_every", "train.checkpoint_every", "train.keep"),
+    *("train.evaluate_every", "train.checkpoint_every", "train.keep", "evaluate.smoothing"),
 )
 
 
@@ -102,7 +103,7 @@ def _train_seeds(
             if run is not None:
                 log.notice(f"{stopped.name}: stopped at step {trainer.state.position.step}; continue with --resume")
             return None, stopped
-        finished = [*finished, trainer.result()]
+        finished = [*finished, {**trainer.result(), "smoothed": smoothed_best(job, seed, trainer.split, run)}]
     result = {
         "metric": job.metric,
         **summarize_seeds(finished),

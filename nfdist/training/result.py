@@ -15,11 +15,14 @@ PHASES = ("train", "wait", "evaluate", "checkpoint")
 
 
 def summarize_seeds(per_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The best seed by validation score, the last seed's final scores, and mean and deviation of the tests.
+    """The best seed by validation score, the last seed's final scores, and mean and deviation of the tests, raw and
+    smoothed.
 
     Seconds are of rank 0; those of "wait", for batches, are part of "train".
     """
     tests = [seed["best"]["test"] for seed in per_seed if seed["best"] and seed["best"]["test"] is not None]
+    smoothed = [seed["smoothed"]["test"] for seed in per_seed if seed.get("smoothed")]
+    smoothed = [test for test in smoothed if test is not None]
     ranked = [seed["best"] for seed in per_seed if seed["best"]]
     return {
         "best": max(ranked, key=rank, default=None),
@@ -27,6 +30,8 @@ def summarize_seeds(per_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "per_seed": list(per_seed),
         "test_mean": statistics.fmean(tests) if tests else None,
         "test_std": statistics.stdev(tests) if len(tests) > 1 else None,
+        "smoothed_test_mean": statistics.fmean(smoothed) if smoothed else None,
+        "smoothed_test_std": statistics.stdev(smoothed) if len(smoothed) > 1 else None,
         "seconds": {phase: sum(seed["seconds"].get(phase, 0.0) for seed in per_seed) for phase in PHASES},
     }
 

@@ -37,7 +37,8 @@ def test_evaluate_gives_the_scores_of_the_training(run: Path, capsys: pytest.Cap
     table = pq.read_table(run / "predictions.parquet").to_pydict()
     tested = [row for row, split in enumerate(table["split"]) if split == "test"]
     right = sum(table["label"][row] == table["true_label"][row] for row in tested)
-    assert right / len(tested) == pytest.approx(facts["test"])
+    assert right / len(tested) == pytest.approx(facts["smoothed"]["test"])
+    assert set(table["smoothed"]) == {True}
     assert not (run / "embeddings.parquet").exists()
     assert not (run / "states").exists()
 

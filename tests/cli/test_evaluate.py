@@ -43,16 +43,51 @@ def test_it_scores_and_writes_predictions_embeddings_and_states(run: Path, capsy
     facts = outcome(capsys, "evaluate", run)
     assert facts.keys() >= KEYS | {"per_class", "epoch", "step", "seed"}
     assert (facts["world_size"], facts["parts"], facts["nodes"]) == (1, 3, 245)
-    assert set(holdings(run)) - before == {"predictions.parquet", "embeddings.parquet", "states"}
+    assert set(holdings(run)) - before == {"predictions.parquet", "embeddings.parquet", "states", "smoothing"}
     table = pq.read_table(run / "predictions.parquet").to_pydict()
     pairs = zip(table["label"], table["true_label"], table["split"], strict=True)
     right = [label == truth for label, truth, split in pairs if split == "test" and truth is not None]
-    assert facts["test"] == pytest.approx(sum(right) / len(right))
+    assert facts["smoothed"]["test"] == pytest.approx(sum(right) / len(right))
     assert len(facts["per_class"]["test"]) == 47
     store = Store.open(Run.open(run).config.data.partition)
     embeddings = pq.read_table(run / "embeddings.parquet").to_pydict()
     assert embeddings["id"] == table["id"] == store.original_ids(torch.arange(245)).tolist()
     assert {len(row) for row in embeddings["embedding"]} == {8}
+
+
+def test_raw_and_smoothed_scores_are_told_apart(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run), "--json"]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    facts = json.loads(last)
+    smoothed = facts["smoothed"]
+    assert smoothed.keys() >= {"metric", "train", "valid", "test", "loss", "strengths", "seconds"}
+    assert smoothed["valid"] > facts["valid"]  # or nothing would be smoothed
+    for name in ("train", "valid", "test"):
+        (raw,) = (line.split() for line in table if line.split()[:1] == [name])
+        assert raw[1] == f"{facts[name]:.4f}"
+        (other,) = (line.split() for line in table if line.split()[:2] == ["smoothed", name])
+        assert other[2] == f"{smoothed[name]:.4f}"
+    (kept,) = (run / "smoothing").iterdir()
+    written, states = kept.stat().st_mtime_ns, run / "states"
+    again = outcome(capsys, "evaluate", run)["smoothed"]
+    assert {**again, "seconds": 0} == {**smoothed, "seconds": 0}
+    assert kept.stat().st_mtime_ns == written  # applied, not chosen again
+    assert list(states.glob("smoothing-*.npy"))
+    assert set(pq.read_table(run / "predictions.parquet")["smoothed"].to_pylist()) == {True}
+
+
+def test_without_smoothing_answers_are_raw(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = Run.open(run)
+    opened.reconfigured(replace(opened.config, evaluate=replace(opened.config.evaluate, smoothing="none")))
+    facts = outcome(capsys, "evaluate", run)
+    assert "smoothed" not in facts
+    table = pq.read_table(run / "predictions.parquet").to_pydict()
+    assert set(table["smoothed"]) == {False}
+    pairs = zip(table["label"], table["true_label"], table["split"], strict=True)
+    right = [label == truth for label, truth, split in pairs if split == "test" and truth is not None]
+    assert facts["test"] == pytest.approx(sum(right) / len(right))
+    assert not (run / "smoothing").exists()
+    assert not list((run / "states").glob("smoothing-*"))
 
 
 def test_the_scores_are_those_of_the_training_with_directions_of_the_step_too(

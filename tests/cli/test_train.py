@@ -32,8 +32,11 @@ def test_the_result_is_the_last_line_and_the_run_is_named_after_its_configuratio
     written = json.loads((tmp_path / "runs" / "small" / "result.json").read_text())
     assert (written.pop("format_version"), len(written.pop("checksum")), len(written.pop("run"))) == (3, 32, 16)
     assert result == written
-    assert output[-2].startswith("runs/small: trained in")
-    assert f"test {result['best']['test']:.4f}" in output[-2]
+    assert output[-3].startswith("runs/small: trained in")
+    assert f"test {result['best']['test']:.4f}" in output[-3]
+    assert output[-2].startswith("  smoothed: train ")
+    assert f"test {result['per_seed'][0]['smoothed']['test']:.4f}" in output[-2]
+    assert result["smoothed_test_mean"] == result["per_seed"][0]["smoothed"]["test"]
     assert "train.precision" not in (tmp_path / "runs" / "small" / "config.toml").read_text()
     assert 'precision = "float32"' in (tmp_path / "runs" / "small" / "config.toml").read_text()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +11,21 @@ import torch
 from torch import Tensor
 
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.evaluation.budget import Budget
+from nfdist.evaluation.full import FullGraph
 from nfdist.graph.relation import build_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw, Output
+from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
-from tests.model.building import jittered
+from nfdist.world import World
+from tests.model.building import OPTIONS, jittered
 from tests.store.building import RECIPE, build_graph
 
 OUTPUTS = 4
+SMALL = Budget(held_bytes=0, work_bytes=8000)  # everything in files, a few rows at a time
+LARGE = Budget(held_bytes=None, work_bytes=1 << 20)
 KINDS = ("directed", "undirected", "sparse", "no edges")
 
 
@@ -69,3 +76,16 @@ def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
     with torch.no_grad():
         output: Output = net(store.take(everyone).double(), relations, Draw(seed, 0, everyone))
     return output.logits
+
+
+PAPER, TWO_HOPS = Options(*OPTIONS["paper's large graphs"]), Options(*OPTIONS["defaults"])
+
+
+def full_graph(
+    path: Path, options: Options, budget: Budget, world: World | None = None, dtype: torch.dtype = torch.float64
+) -> FullGraph:
+    store = Store.open(path)
+    with patch.object(Budget, "within", lambda *_: budget):
+        return FullGraph(
+            store, Hops.open(store, options.relation.order), options.relation, world or World(), dtype=dtype
+        )

@@ -23,15 +23,23 @@ from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from nfdist.world import World
 from tests.comparing import difference
-from tests.evaluation.building import KINDS, OUTPUTS, Options, forward, write_graph
+from tests.evaluation.building import (
+    KINDS,
+    LARGE,
+    OUTPUTS,
+    PAPER,
+    SMALL,
+    TWO_HOPS,
+    Options,
+    forward,
+    full_graph,
+    write_graph,
+)
 from tests.model.building import ATTENTION, OPTIONS
 from tests.store.building import RECIPE, build_graph
 from tests.worlds import run_world
 
 SEED = 4
-SMALL = Budget(held_bytes=0, work_bytes=8000)  # everything in files, a few rows at a time
-LARGE = Budget(held_bytes=None, work_bytes=1 << 20)
-PAPER, TWO_HOPS = Options(*OPTIONS["paper's large graphs"]), Options(*OPTIONS["defaults"])
 GRAPHS = [*product(("directed", "undirected"), (1, 2, 7)), ("sparse", 7), ("no edges", 2), ("one full part", 3)]
 CASES = list(zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS]), strict=False))
 
@@ -47,16 +55,6 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_graph(path, "directed", parts, np.ones(60, dtype=np.int64))
         Hops.open(Store.open(path), 2)
     return folder
-
-
-def full_graph(
-    path: Path, options: Options, budget: Budget, world: World | None = None, dtype: torch.dtype = torch.float64
-) -> FullGraph:
-    store = Store.open(path)
-    with patch.object(Budget, "within", lambda *_: budget):
-        return FullGraph(
-            store, Hops.open(store, options.relation.order), options.relation, world or World(), dtype=dtype
-        )
 
 
 @pytest.mark.parametrize(("kind", "budget"), [("directed", LARGE), ("undirected", SMALL)], ids=["memory", "files"])

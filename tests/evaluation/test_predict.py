@@ -3,10 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
@@ -20,6 +17,7 @@ from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
 from tests.comparing import difference
 from tests.evaluation.building import Options, write_graph
+from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
 from tests.model.reference import adjacency_matrix, finish, mixed_with_branch, weighted
@@ -34,22 +32,6 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, parts in product(DIRECTED, (1, 3)):
         write_graph(folder / f"{kind} {parts}", kind, parts)
     return folder
-
-
-def own_rows(store: Store, path: Path, chosen: list[int]) -> Path:
-    """Nodes of the graph as if they were new: their own ids, features and in-edges."""
-    graph = store.induced(torch.arange(store.num_nodes))
-    ends = [slice(int(graph.indptr[node]), int(graph.indptr[node + 1])) for node in chosen]
-    names = [list(store.original_ids(graph.sources[end].long())) for end in ends]
-    return write_new_nodes(
-        path, store, store.original_ids(torch.tensor(chosen)), store.take(torch.tensor(chosen)), names
-    )
-
-
-def write_new_nodes(path: Path, store: Store, ids: Any, features: Tensor, neighbors: list[list[Any]]) -> Path:
-    columns = {"id": ids, "features": features.tolist(), "neighbors": neighbors}
-    pq.write_table(pa.table({name: pa.array(list(values)) for name, values in columns.items()}), path)
-    return path
 
 
 def predicted(run: Path, store: Store, options: Options, file: Path, nodes_at_once: int = NODES_AT_ONCE) -> Tensor:
