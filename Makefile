@@ -1,17 +1,21 @@
-# Everything runs in .venv, which the first command makes. PYTHON chooses the interpreter (3.10 or 3.11).
-SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
-PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
+# Everything runs in .venv, which the first command makes. PYTHON chooses the interpreter (3.10 to 3.14).
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3.13 python3.14 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
+# Another torch or DGL than constraints.txt names, for a new .venv: make test TORCH=2.6.0 DGL=1.1.3
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+DGL ?= $(shell sed -n 's/^dgl==\([^;]*\);.*/\1/p' constraints.txt)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost golden format docs docs-check demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
+.PHONY: setup test test-slow test-multihost golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "nfdist needs Python 3.10 or 3.11: install one, or name it with make PYTHON=..."; exit 2; }
+	@test -n "$(PYTHON)" || { echo "nfdist needs Python 3.10 to 3.14: install one, or name it with make PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	sed -e 's/^torch==.*/torch==$(TORCH)/' -e 's/^dgl==[^;]*/dgl==$(DGL)/' constraints.txt > .venv/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev]"
 	touch .venv/ready
 
 test: .venv/ready
@@ -44,6 +48,16 @@ docs: .venv/ready
 # The documents: configuration.md is current, links lead somewhere, and what they tell to type works.
 docs-check: .venv/ready
 	$(BIN)/python -m pytest tests/docs
+
+# dist/nfdist-VERSION-py3-none-any.whl. What an earlier build left would get into it.
+wheel: .venv/ready
+	rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+# Whether a wheel has everything: its files, and the demo, a recipe and a launcher run from it in empty folders.
+wheel-test: .venv/ready
+	$(BIN)/python -m pytest -m "slow or not slow" tests/test_wheel.py tests/cli/test_demo.py
 
 demo: .venv/ready
 	$(BIN)/nfdist demo
@@ -96,4 +110,4 @@ paper-quick: .venv/ready
 	@cat benchmarks/paper/RESULTS-quick.md
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -31,16 +31,11 @@ from nfdist.evaluation.states import States
 from nfdist.memory import parse_bytes
 from nfdist.model.loading import load_model
 from nfdist.model.task import Task
-from nfdist.partitioning.pipeline import partition as write_partition
-from nfdist.partitioning.recipe import Recipe
 from nfdist.rendezvous import Place, choose_device, join
 from nfdist.runs.run import Run
 from nfdist.signals import Stopped
 from nfdist.store.manifest import MANIFEST_NAME
 from nfdist.store.store import Store
-from nfdist.training.defaults import graph_settings
-from nfdist.training.job import begun_settings
-from nfdist.training.job import train as train_job
 
 
 def partition(source: Path | str, out: Path | str | None = None, **options: Any) -> Store:
@@ -48,6 +43,9 @@ def partition(source: Path | str, out: Path | str | None = None, **options: Any)
 
     Options are those of the command, as in parts=4, method="random", split="random:0.5/0.25/0.25", directed=True.
     """
+    from nfdist.partitioning.pipeline import partition as write_partition  # here, since nfdist predict needs none of it
+    from nfdist.partitioning.recipe import Recipe
+
     recipe = Recipe.build(str(source), options if out is None else {**options, "out": str(out)})
     write_partition(recipe)
     return Store.open(recipe.out)
@@ -70,6 +68,8 @@ def configure(
     elif config is not None and (Path(config) / MANIFEST_NAME).exists():
         tables = {"data": {"partition": str(config)}}
         if not below:
+            from nfdist.training.defaults import graph_settings  # here, since nfdist predict needs none of it
+
             model_name = settings.parse(settings.merged(tables, sections), overrides).model.name
             below, reasons = graph_settings(Store.open(Path(config), []), model_name)
             if Place.read(os.environ).rank == 0:
@@ -90,6 +90,9 @@ def train(config: Config | Path | str | None = None, *, resume: bool = False, **
 
     In a script under torchrun every worker must call this. `run.result()` has the scores.
     """
+    from nfdist.training.job import begun_settings  # here, since nfdist predict needs none of it
+    from nfdist.training.job import train as train_job
+
     place, found = Place.read(os.environ), configure(config, [], **sections)
     device = choose_device(found.run.device, place)
     with join(place, device, found.run.timeout_seconds) as world:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet
 
 from nfdist.errors import NfdistError, PartitionError
@@ -93,5 +92,7 @@ def _list_bytes(opened: Any, names: Sequence[str]) -> int:
 
 def _decoded_bytes(chunk: Any) -> int:
     """The bytes of the texts of a chunk that is stored as numbers of distinct ones."""
+    import pyarrow.compute as pc  # here, since it takes a tenth of a second
+
     lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
     return int(pc.sum(lengths.take(chunk.indices)).as_py() or 0)

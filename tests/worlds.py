@@ -3,6 +3,7 @@
 import multiprocessing
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -15,11 +16,15 @@ import torch.distributed as distributed
 from nfdist.world import World
 
 SECONDS = 120
+# What takes a rank seconds to import, and the process that ranks are forked from does once. It is started with the
+# environment of the first world: what a test sets later, ranks do not see.
+IMPORTED = ["torch", "torch.distributed", "nfdist.evaluation.evaluator", "nfdist.training.job", "tests.worlds"]
 
 
 def run_world(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """The result of work(world, *arguments) on every rank, numbers and text only; any failure fails the test."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
     with tempfile.TemporaryDirectory() as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(size)]
         processes = [
@@ -51,6 +56,7 @@ def _answer(receiver: Connection, rank: int) -> tuple[bool, Any]:
 
 def _member(rank: int, size: int, meeting: str, sender: Connection, work: Callable[..., Any], arguments: Any) -> None:
     torch.set_num_threads(1)
+    warnings.simplefilter("error")  # as in the tests' own process: a deprecation is a failure
     try:
         if size > 1:
             method = Path(meeting).as_uri()

@@ -10,58 +10,17 @@ import platform
 import resource
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from importlib import metadata
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nfdist import __version__
+from nfdist.cli.check import Check, fact_lines, failure, finding_lines, readable
+from nfdist.cli.packages import check_packages, check_partitioning
 from nfdist.errors import ConfigError
 
-REQUIRED = ("torch", "numpy", "scipy")
-# For every package the module that shows whether it works, and what is lost without it.
-PACKAGES = {
-    "torch": ("torch", "everything"),
-    "numpy": ("numpy", "everything"),
-    "scipy": ("scipy.sparse", "everything"),
-    "dgl": ("dgl", "METIS partitions and sparse products on the CPU"),
-    "ogb": (None, "data sets by their OGB names"),  # never imported here: that would ask a server for news
-    "pyarrow": ("pyarrow", "partitions and Parquet files"),
-    "xxhash": ("xxhash", "partitions"),
-    "scikit-learn": ("sklearn", "ROC-AUC and the digits data set"),
-    "safetensors": ("safetensors", "checkpoints"),
-    "prometheus-client": ("prometheus_client", "metrics"),
-    "rich": ("rich", "progress bars"),
-    "plotly": ("plotly", "reports"),
-}
 SMALL_SHARED_MEMORY_BYTES = 1 << 30  # containers get 64 MiB unless told otherwise
 FEW_OPEN_FILES = 1024
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something to repair: `kind` is "broken" for what will not work and "slow" for what will be slow."""
-
-    kind: str
-    problem: str
-    remedy: str
-
-
-@dataclass
-class Check:
-    """One look at the host; facts whose names end in `_bytes` are bytes, and None is a fact unknown or absent."""
-
-    title: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    def broken(self, problem: str, remedy: str) -> None:
-        self.findings.append(Finding("broken", problem, remedy))
-
-    def slow(self, problem: str, remedy: str) -> None:
-        self.findings.append(Finding("slow", problem, remedy))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         facts = {check.title: check.facts for check in checks}
         print(json.dumps({"ready": not missing, **facts, "findings": [asdict(finding) for finding in findings]}))
     else:
-        print("\n".join([*_fact_lines(checks), *_finding_lines(findings)]))
+        print("\n".join([*fact_lines(checks), *finding_lines(findings)]))
     if missing:
         raise ConfigError(f"cannot run without {', '.join(missing)}: pip install {' '.join(missing)}")
     return 0
@@ -87,39 +46,11 @@ def examine(host: Path = Path("/")) -> tuple[list[Check], list[str]]:
     packages, missing = check_packages()
     torch = None if "torch" in missing else importlib.import_module("torch")
     checks = [packages, check_processor(torch, host), check_memory(host), check_limits(host)]
+    if not missing:
+        checks.insert(1, check_partitioning())
     if torch is not None:
         checks += [check_devices(torch, host), check_backends(torch)]
     return checks, missing
-
-
-def check_packages() -> tuple[Check, list[str]]:
-    """The version of every package, and the required ones that cannot be imported."""
-    check, missing = Check("packages"), []
-    check.facts = {"python": platform.python_version(), "nfdist": __version__}
-    for package, (module, purpose) in PACKAGES.items():
-        version = check.facts[package] = _version(package)
-        if module is None:
-            reason = None if version else "it is not installed"
-        else:
-            reason = _failure(_import_dgl if package == "dgl" else partial(importlib.import_module, module))
-        if package in REQUIRED and reason:
-            missing.append(package)
-        if package == "dgl":
-            judge_dgl(check, version, reason, sys.version_info[:2])
-        elif reason:
-            check.broken(f"{package} cannot be used ({reason}), which rules out {purpose}", f"pip install {package}")
-    return check, missing
-
-
-def judge_dgl(check: Check, version: str | None, reason: str | None, python: tuple[int, int]) -> None:
-    """Add what is wrong with DGL: its last release for any torch is 1.1.3, with wheels up to Python 3.11."""
-    remedy = "pip install dgl==1.1.3"
-    if python > (3, 11):
-        remedy = f"use Python 3.10 or 3.11: dgl 1.1.3 has no wheel for Python {python[0]}.{python[1]}"
-    if reason:
-        check.broken(f"dgl cannot be used ({reason}), which rules out {PACKAGES['dgl'][1]}", remedy)
-    elif version and not version.startswith("1.1."):
-        check.broken(f"dgl is {version}, not 1.1.3: from 2.0 on it works with a single build of torch", remedy)
 
 
 def check_devices(torch: Any, host: Path) -> Check:
@@ -133,7 +64,7 @@ def check_devices(torch: Any, host: Path) -> Check:
                 device = torch.cuda.get_device_properties(index)
                 check.facts["cuda"].append({"name": device.name, "memory_bytes": device.total_memory})
 
-    reason = _failure(look)
+    reason = failure(look)
     if reason:
         check.broken(
             f"CUDA devices cannot be used ({reason})", "compare the driver shown by nvidia-smi with torch's CUDA"
@@ -207,7 +138,7 @@ def check_limits(host: Path) -> Check:
         filesystem = os.statvfs(host / "dev/shm")
         check.facts["shared_memory_bytes"] = shared = filesystem.f_blocks * filesystem.f_frsize
         if shared < SMALL_SHARED_MEMORY_BYTES:
-            problem = f"/dev/shm holds {_readable('_bytes', shared)}: workers that share memory may die of a bus error"
+            problem = f"/dev/shm holds {readable('_bytes', shared)}: workers that share memory may die of a bus error"
             check.broken(problem, "start the container with --shm-size=2g or --ipc=host")
     soft, hard = (
         None if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -217,58 +148,6 @@ def check_limits(host: Path) -> Check:
         problem = f"a process may open {soft} files: many parts or workers will fail with 'too many open files'"
         check.broken(problem, "ulimit -n 4096 in the shell that starts nfdist")
     return check
-
-
-def _fact_lines(checks: list[Check]) -> Iterator[str]:
-    for check in checks:
-        yield check.title
-        for name, value in check.facts.items():
-            yield f"  {name.removesuffix('_bytes'):<20} {_readable(name, value)}"
-        yield ""
-
-
-def _finding_lines(findings: list[Finding]) -> Iterator[str]:
-    for kind, heading in (("broken", "will not work"), ("slow", "will be slow")):
-        chosen = [finding for finding in findings if finding.kind == kind]
-        yield heading if chosen else f"{heading}: nothing"
-        for finding in chosen:
-            yield f"  - {finding.problem}"
-            yield f"    {finding.remedy}"
-
-
-def _readable(name: str, value: Any) -> str:
-    if value is None or value == []:
-        return "none" if value == [] else "-"
-    if isinstance(value, list):
-        return ", ".join(f"{device['name']} ({_readable('_bytes', device['memory_bytes'])})" for device in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value / (1 << 30):.2f} GiB" if name.endswith("_bytes") else str(value)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _failure(attempt: Callable[[], object]) -> str | None:
-    """Why an attempt fails, in one line, or None when it succeeds."""
-    try:
-        attempt()
-    except Exception as error:  # a broken package or driver can raise anything, and the doctor survives it
-        return " ".join(f"{type(error).__name__}: {error}".split())
-    return None
-
-
-def _import_dgl() -> None:
-    from nfdist.sparse import dgl_door
-
-    try:
-        dgl_door.dgl()
-    except ConfigError as error:
-        raise (error.__cause__ or error) from None
 
 
 def _read(path: Path) -> str:

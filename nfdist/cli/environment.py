@@ -3,6 +3,8 @@
 import errno
 import os
 import resource
+import sys
+from typing import Any
 
 from nfdist.errors import ConfigError
 from nfdist.memory import is_shortage
@@ -52,6 +54,29 @@ def open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number
+
+
+def spare_pandas() -> None:
+    """Let pyarrow find no pandas when it looks for it, once, at its first array: that takes a tenth of a second.
+
+    Only for a process that is all nfdist's: its pyarrow knows no tables of pandas from then on.
+    """
+    finder: Any = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow
+
+        pyarrow.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas:
+    """A finder of modules, before all others."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not wanted here")
 
 
 _LESS_MEMORY = {

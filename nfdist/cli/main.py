@@ -22,7 +22,7 @@ from typing import NoReturn, TextIO
 
 from nfdist import __version__, files
 from nfdist.attempts import Attempts
-from nfdist.cli.environment import check_address_space, explain, open_standard_streams
+from nfdist.cli.environment import check_address_space, explain, open_standard_streams, spare_pandas
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
 from nfdist.signals import Interruptible, Stopped, exit_code
@@ -47,6 +47,8 @@ COMMANDS = {
     "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
+WITHOUT_PANDAS = ("inspect", "train", "evaluate", "predict")  # the others may call ogb, which needs it
+
 
 def main(argv: Sequence[str] | None = None, process_ends: bool = False) -> int:
     """Run the command line and return its exit code; bugs are raised.
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None, process_ends: bool = False) -> int:
     set_environment()
     launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
     with Interruptible(launcher) as interruptible:
-        code = _run(list(sys.argv[1:] if argv is None else argv), interruptible)
+        code = _run(list(sys.argv[1:] if argv is None else argv), interruptible, process_ends)
         code = _flushed(code)
         if process_ends:
             interruptible.heed()
@@ -122,7 +124,7 @@ class _Parser(argparse.ArgumentParser):
         raise mistake
 
 
-def _run(words: list[str], interruptible: Interruptible) -> int:
+def _run(words: list[str], interruptible: Interruptible, process_ends: bool) -> int:
     """The exit code of a command, and one line for what its user can do something about."""
     command = _asked(words) or "nfdist"
     earlier = Attempts(os.environ).earlier_code()
@@ -130,6 +132,8 @@ def _run(words: list[str], interruptible: Interruptible) -> int:
         return earlier  # as the attempt before this one explained
     try:
         options = _loaded(words, interruptible)
+        if process_ends and command in WITHOUT_PANDAS:
+            spare_pandas()
         return int(options.run(options))
     except SystemExit as finished:  # --help and --version
         if finished.code:

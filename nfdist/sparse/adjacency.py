@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -40,6 +39,8 @@ class Adjacency:
             outside = ends[(ends < 0) | (ends >= num_nodes)]
             if len(outside):
                 raise ConfigError(f"an edge has {name} {int(outside[0])}, outside the {num_nodes} nodes of the graph")
+        import scipy.sparse  # here and below, since it takes a tenth of a second, and some commands make no graph
+
         ones = np.ones(len(sources), dtype=bool)
         shape = (num_nodes, num_nodes)
         return _from_scipy(scipy.sparse.csr_array((ones, (targets.numpy(), sources.numpy())), shape=shape))
@@ -94,6 +95,8 @@ class Adjacency:
         """The pattern of (A + I)^order: who reaches whom in at most `order` steps. Refused beyond `max_edges`."""
         if order < 1:
             raise ConfigError(f"a power of the adjacency needs an order of at least 1, got {order}")
+        import scipy.sparse
+
         self._check_square()
         step = _from_scipy(self._scipy() + scipy.sparse.eye_array(self.num_nodes, dtype=bool, format="csr"))
         reached = step
@@ -156,6 +159,8 @@ class Adjacency:
 
     def _scipy(self, values: NDArray[Any] | None = None) -> Any:
         """Row t of the matrix holds the sources of t, with a value of each edge or True."""
+        import scipy.sparse
+
         values = np.ones(self.num_edges, dtype=bool) if values is None else values
         shape = (self.num_nodes, self.num_sources)
         return scipy.sparse.csr_array((values, self.sources.numpy(), self.indptr.numpy()), shape=shape)

@@ -1,7 +1,8 @@
 """The one place that imports DGL, so that losing it touches one place.
 
-DGL 1.1.3 asks for `setuptools.extern`, which setuptools dropped, and for a backend choice it would otherwise write to
-the user's home; both are settled here before the import.
+Releases 1.1.3 and 2.1.0 are tested. Both ask for things that nothing here uses, which are settled before the import:
+1.1.3 for `setuptools.extern`, which setuptools dropped, 2.1.0 for the library of `dgl.graphbolt`, which torch after
+2.2.1 has none of, and each for a choice of backend that it would otherwise write to the user's home.
 """
 
 import os
@@ -13,26 +14,27 @@ from typing import Any
 
 from nfdist.errors import ConfigError
 
+REMEDY = (
+    "pip install 'dgl>=1.1.3,<3'"
+    if sys.version_info < (3, 13)
+    else "it has no release for Python 3.13 or newer, use Python 3.10 to 3.12"
+)
+
 
 @cache
 def dgl() -> Any:
     """The DGL module, imported on first use."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
-    if "setuptools.extern" not in sys.modules:
-        import packaging.version
-
-        extern = types.ModuleType("setuptools.extern")
-        extern.packaging = packaging  # type: ignore[attr-defined]
-        sys.modules["setuptools.extern"] = extern
-        sys.modules["setuptools.extern.packaging"] = packaging
+    stand_ins = {name: module for name, module in _stand_ins().items() if name not in sys.modules}
+    sys.modules.update(stand_ins)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import dgl as module
     except (ImportError, OSError) as error:
-        raise ConfigError(
-            f"DGL cannot be imported ({error}): install dgl==1.1.3, its last release for any torch"
-        ) from error
+        for name in stand_ins:
+            del sys.modules[name]
+        raise ConfigError(f"DGL cannot be imported ({' '.join(str(error).split())}): {REMEDY}") from error
     return module
 
 
@@ -44,3 +46,19 @@ def dgl_layers() -> Any:
         warnings.simplefilter("ignore")
         import dgl.nn.pytorch as layers
     return layers
+
+
+def _stand_ins() -> dict[str, types.ModuleType]:
+    """Modules, by name, that DGL imports and that cannot be had."""
+    try:
+        import packaging.version
+    except ImportError:  # as where DGL is not installed, which needs it
+        return {}
+    extern, graphbolt = types.ModuleType("setuptools.extern"), types.ModuleType("dgl.graphbolt")
+    extern.packaging = packaging  # type: ignore[attr-defined]
+    graphbolt.__getattr__ = _no_graphbolt  # type: ignore[method-assign]
+    return {"setuptools.extern": extern, "setuptools.extern.packaging": packaging, "dgl.graphbolt": graphbolt}
+
+
+def _no_graphbolt(name: str) -> Any:
+    raise AttributeError(f"dgl.graphbolt.{name} cannot be used beside nfdist: its library needs torch 2.2.1 or older")

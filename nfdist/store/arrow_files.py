@@ -65,7 +65,8 @@ def as_array(column: Any) -> NDArray[Any]:
     """A column of numbers, none missing, as a read-only view; pyarrow's own conversion would import pandas first."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise TypeError(f"{column.type} is no type of numbers")
-    dtype = np.dtype(column.type.to_pandas_dtype())
+    kind = "f" if pa.types.is_floating(column.type) else "i" if pa.types.is_signed_integer(column.type) else "u"
+    dtype = np.dtype(f"{kind}{column.type.bit_width // 8}")  # to_pandas_dtype needs pandas before pyarrow 26
     if len(column) == 0:
         return np.empty(0, dtype)
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -45,6 +44,8 @@ class IdIndex:
 
     def known(self, wanted: Any) -> NDArray[np.int64]:
         """The node id of each, given as an Arrow array of integers or strings as they are here; -1 for no node."""
+        import pyarrow.compute as pc  # here and below, since it takes a tenth of a second
+
         wanted = wanted.cast(self.ascending.type)
         places = np.minimum(self._search(wanted), len(self.ascending) - 1)
         same = pc.equal(self.ascending.take(places), wanted).to_numpy(zero_copy_only=False)
@@ -52,6 +53,8 @@ class IdIndex:
 
     def _search(self, wanted: Any) -> NDArray[np.int64]:
         """How many stored ids are less than each wanted one: all binary searches take each step together."""
+        import pyarrow.compute as pc
+
         low = np.zeros(len(wanted), dtype=np.int64)
         high = np.full(len(wanted), len(self.ascending), dtype=np.int64)
         for _ in range(len(self.ascending).bit_length()):

@@ -8,15 +8,14 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from nfdist.cli import doctor
-from nfdist.cli.doctor import Check, Finding
+from nfdist.cli import doctor, packages
+from nfdist.cli.check import fact_lines
 from nfdist.cli.main import main
-from nfdist.errors import ConfigError
-from nfdist.sparse import dgl_door
+from tests.cli.findings import only
 
 
 def write(path: Path, text: str) -> None:
@@ -29,11 +28,6 @@ def fake_torch(**cuda: Any) -> SimpleNamespace:
     return SimpleNamespace(__version__="2.13.0+cpu", cuda=SimpleNamespace(**cuda), get_num_threads=lambda: 8)
 
 
-def only(check: Check, kind: str) -> Finding:
-    assert [finding.kind for finding in check.findings] == [kind]
-    return check.findings[0]
-
-
 def test_json_is_one_line_and_complete() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "nfdist", "doctor", "--json"], capture_output=True, text=True, timeout=120
@@ -42,7 +36,8 @@ def test_json_is_one_line_and_complete() -> None:
     assert done.stdout.count("\n") == 1
     report = json.loads(done.stdout)
     assert report["ready"] is True
-    assert {"python", "nfdist", *doctor.PACKAGES} == set(report["packages"])
+    assert {"python", "nfdist", *packages.PACKAGES} == set(report["packages"])
+    assert report["partitioning"]["metis"] in ("dgl", "pymetis")
     assert {"gloo", "nccl", "mpi"} == set(report["backends"])
     assert report["processor"]["torch_threads"] >= 1
     assert report["memory"]["total_bytes"] >= report["memory"]["available_bytes"] > 0
@@ -50,27 +45,11 @@ def test_json_is_one_line_and_complete() -> None:
         assert set(finding) == {"kind", "problem", "remedy"}
 
 
-def test_broken_dgl_is_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken() -> NoReturn:
-        try:
-            raise OSError("libgraphbolt.so:\ncannot open")
-        except OSError as error:
-            raise ConfigError("DGL cannot be imported") from error
-
-    monkeypatch.setattr(dgl_door, "dgl", broken)
-    monkeypatch.setattr(doctor, "PACKAGES", {name: doctor.PACKAGES[name] for name in (*doctor.REQUIRED, "dgl")})
-    assert main(["doctor"]) == 0
-    captured = capsys.readouterr()
-    assert "dgl cannot be used (OSError: libgraphbolt.so: cannot open)" in captured.out
-    assert "pip install dgl==1.1.3" in captured.out or "use Python 3.10 or 3.11" in captured.out
-    assert captured.err == ""
-
-
 def test_missing_required_package_is_one_line_and_exit_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(doctor, "PACKAGES", {name: doctor.PACKAGES[name] for name in doctor.REQUIRED})
+    monkeypatch.setattr(packages, "PACKAGES", {name: packages.PACKAGES[name] for name in packages.REQUIRED})
     assert main(["doctor", "--json"]) == 2
     captured = capsys.readouterr()
     assert captured.err == "nfdist: cannot run without torch: pip install torch\n"
@@ -79,60 +58,13 @@ def test_missing_required_package_is_one_line_and_exit_2(
     assert "torch cannot be used" in report["findings"][0]["problem"]
 
 
-def test_optional_package_that_raises_anything_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "nfdist_test_broken.py").write_text("print('hello'); raise ValueError('numpy.dtype size changed')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(doctor, "PACKAGES", {"safetensors": ("nfdist_test_broken", "checkpoints")})
-    check, missing = doctor.check_packages()
-    finding = only(check, "broken")
-    assert (
-        finding.problem
-        == "safetensors cannot be used (ValueError: numpy.dtype size changed), which rules out checkpoints"
-    )
-    assert missing == []
-
-
-def test_ogb_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ogb", None)
-    monkeypatch.setattr(doctor, "PACKAGES", {"ogb": doctor.PACKAGES["ogb"]})
-    monkeypatch.setattr(doctor, "_version", lambda package: "1.3.6")
-    assert doctor.check_packages()[0].findings == []
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
-    assert "ogb cannot be used" in only(doctor.check_packages()[0], "broken").problem
-
-
-@pytest.mark.parametrize(
-    ("version", "reason", "python", "problem", "remedy"),
-    [
-        (None, "not installed", (3, 11), "not installed", "pip install dgl==1.1.3"),
-        (None, "not installed", (3, 12), "not installed", "use Python 3.10 or 3.11"),
-        ("2.1.0", "no graphbolt", (3, 11), "no graphbolt", "pip install dgl==1.1.3"),
-        ("2.1.0", None, (3, 11), "dgl is 2.1.0, not 1.1.3", "pip install dgl==1.1.3"),
-    ],
-)
-def test_dgl_of_the_wrong_kind(
-    version: str | None, reason: str | None, python: tuple[int, int], problem: str, remedy: str
-) -> None:
-    check = Check("packages")
-    doctor.judge_dgl(check, version, reason, python)
-    finding = only(check, "broken")
-    assert problem in finding.problem
-    assert remedy in finding.remedy
-
-
-def test_right_dgl_is_no_finding() -> None:
-    check = Check("packages")
-    doctor.judge_dgl(check, "1.1.3", None, (3, 11))
-    assert check.findings == []
-
-
 def test_cuda_devices_are_listed_with_their_memory(tmp_path: Path) -> None:
     device = SimpleNamespace(name="H100", total_memory=80 << 30)
     torch = fake_torch(is_available=lambda: True, device_count=lambda: 2, get_device_properties=lambda index: device)
     check = doctor.check_devices(torch, tmp_path)
     assert check.facts["cuda"] == [{"name": "H100", "memory_bytes": 80 << 30}] * 2
     assert check.findings == []
-    assert "H100 (80.00 GiB), H100 (80.00 GiB)" in "\n".join(doctor._fact_lines([check]))
+    assert "H100 (80.00 GiB), H100 (80.00 GiB)" in "\n".join(fact_lines([check]))
 
 
 def test_host_without_cuda_is_slow_and_a_gpu_torch_cannot_see_is_named(tmp_path: Path) -> None:
@@ -227,8 +159,3 @@ def test_small_shared_memory_and_few_open_files(monkeypatch: pytest.MonkeyPatch,
     assert "/dev/shm holds 0.06 GiB" in shared.problem
     assert "256 files" in files.problem
     assert "ulimit -n" in files.remedy
-
-
-def test_report_says_what_will_not_work_and_the_remedy() -> None:
-    lines = list(doctor._finding_lines([Finding("broken", "no wheel", "another Python")]))
-    assert lines == ["will not work", "  - no wheel", "    another Python", "will be slow: nothing"]

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,17 @@ def new_nodes(path: Path, **columns: Any) -> Path:
     table = {name: values for name, values in {**usual, **columns}.items() if values is not None}
     pq.write_table(pa.table(table), path)
     return path
+
+
+def test_no_package_is_loaded_that_predictions_do_not_need(run: Path, tmp_path: Path) -> None:
+    file, out = new_nodes(tmp_path / "new.parquet"), tmp_path / "out.parquet"
+    words = [sys.executable, "-X", "importtime", "-m", "nfdist", "predict", str(run), str(file), "--out", str(out)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert out.exists(), done.stderr
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert {"torch", "pyarrow", "nfdist.evaluation.predict"} <= loaded
+    assert loaded & {"pandas.core", "sklearn", "dgl", "ogb", "prometheus_client", "rich"} == set()
+    assert loaded & {"nfdist.training", "nfdist.partitioning"} == set()
 
 
 def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(

@@ -11,6 +11,7 @@ from tests.faults.material import Material
 from tests.faults.mutations import MUTATIONS
 from tests.faults.rule import Problem, check_ending, left_aside
 from tests.faults.serving import Outcome, Server
+from tests.needs import HAS_DGL
 
 FAMILY = "input"
 # What a source is called in the material, and which of its files the command is given.
@@ -25,11 +26,14 @@ SOURCES = {
     "config": ("", ""),
     "new-words.parquet": ("new-words.parquet", ""),
 }
+if not HAS_DGL:  # which writes them
+    del SOURCES["dgl"], SOURCES["dgl-parts"]
 
 
 def names(material: Material, server: Server, draw: random.Random, subjects: tuple[str, ...]) -> Iterator[str]:
     """All mutations once, in a random order, mixed with damage to the bytes of every source."""
-    mutations, number = draw.sample(list(MUTATIONS), len(MUTATIONS)), 0
+    possible = [mutation for mutation in MUTATIONS if MUTATIONS[mutation].source in SOURCES]
+    mutations, number = draw.sample(possible, len(possible)), 0
     while True:
         for source in SOURCES:
             number += 1

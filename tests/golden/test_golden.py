@@ -7,8 +7,13 @@ import pytest
 from tests.golden.cases import CASES, Case
 from tests.golden.expected import GOLDEN, assert_golden
 from tests.golden.running import run_cases
+from tests.needs import MODELS_WITH_DGL, needs_dgl
 
-ALONE = [case for case in CASES if case.world == 1]
+ALONE = [
+    pytest.param(case, marks=[needs_dgl] if case.name in MODELS_WITH_DGL else [], id=case.name)
+    for case in CASES
+    if case.world == 1
+]
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("golden")
 
 
-@pytest.mark.parametrize("case", ALONE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALONE)
 def test_numbers_are_as_they_were(case: Case, folder: Path) -> None:
     assert_golden(case, run_cases([case], folder, "float64")[case.name])
 

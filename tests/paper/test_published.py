@@ -17,7 +17,10 @@ from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
+from tests.needs import needs_dgl
 from tests.training.building import build_partition, config_of
+
+pytestmark = needs_dgl  # whose sums the transcription uses
 
 NODES, FEATURES, CLASSES, EDGE_LOSS = 40, 6, 3, 0.7
 NODE_IDS = torch.arange(NODES) + 100

@@ -6,6 +6,7 @@ import torch
 from nfdist.partitioning.assign import assign
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.source_graph import TRAIN, SourceGraph
+from tests.needs import needs_dgl
 
 HALF = 200
 
@@ -33,6 +34,7 @@ def lopsided() -> tuple[SourceGraph, Adjacency]:
     return graph, edges
 
 
+@needs_dgl
 def test_metis_divides_edges_and_training_nodes_evenly_where_the_smallest_cut_would_not() -> None:
     graph, edges = lopsided()
     parts = assign(graph, edges, 2, "metis", seed=0, symmetric=True)

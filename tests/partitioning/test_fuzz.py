@@ -18,6 +18,7 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceOptions
 from nfdist.sparse.dgl_door import dgl
 from nfdist.store.store import Store
+from tests.needs import needs_dgl
 from tests.partitioning import fuzzing as fuzz
 from tests.partitioning import odd_sources as odd
 
@@ -194,14 +195,17 @@ CASES = {
 }
 
 
+NAMES = [pytest.param(name, marks=[needs_dgl] if name.startswith("dgl") else []) for name in CASES]
+
+
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # partition_graph leaves its own open
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_few_damaged_inputs_are_graphs_or_one_line(name: str, tmp_path: Path) -> None:
     fuzz.try_some(CASES[name](tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_many_damaged_inputs_are_graphs_or_one_line(name: str, tmp_path: Path) -> None:
     fuzz.try_many(name, CASES[name](tmp_path))

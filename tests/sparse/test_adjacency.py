@@ -10,6 +10,7 @@ from nfdist.errors import ConfigError
 from nfdist.sparse.adjacency import Adjacency, index_type
 from nfdist.sparse.knn import knn_graph
 from nfdist.sparse.spmm import sddmm, spmm, spmm_t
+from tests.needs import needs_dgl
 
 Build = Callable[[], tuple[Adjacency, torch.Tensor]]
 
@@ -146,6 +147,7 @@ def test_chosen_edges_are_those_of_the_matrix(build: Build) -> None:
     assert (chosen.indptr.dtype, chosen.columns) == (graph.indptr.dtype, graph.columns)
 
 
+@needs_dgl
 def test_dgl_has_the_same_edges_and_degrees() -> None:
     graph, _ = random_graph()
     same = graph.dgl_graph

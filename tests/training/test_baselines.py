@@ -20,6 +20,7 @@ from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Pools, Position
 from nfdist.world import World
 from tests.comparing import difference
+from tests.needs import MODELS_LEFT_OUT, needs_dgl
 from tests.training.building import (
     build_partition,
     config_of,
@@ -48,7 +49,7 @@ def named(name: str) -> list[str]:
 @pytest.mark.parametrize(
     "batches", [["train.batch_nodes=0"], ["train.batch_nodes=120", *WALKS]], ids=["whole", "walks"]
 )
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - {"nodeformer"}))
+@pytest.mark.parametrize("name", sorted(MODELS.keys() - {"nodeformer"} - MODELS_LEFT_OUT))
 def test_a_baseline_learns_and_is_scored(name: str, batches: list[str], graph: Path, tmp_path: Path) -> None:
     options = ["train.epochs=20", "train.evaluate_every=5", "train.precision=float32", "model.dropout=0.1"]
     text = settings.dump(config_of(graph, tmp_path / "run", *named(name), *batches, *options))
@@ -73,7 +74,9 @@ def assert_bit_equal(whole: Path, cut: Path) -> None:
     assert torch.equal(flat_weights(cut), flat_weights(whole))
 
 
-@pytest.mark.parametrize(("name", "words"), [("gcn", []), ("gat", WALKS), ("dropedge", [])])
+@pytest.mark.parametrize(
+    ("name", "words"), [("gcn", []), pytest.param("gat", WALKS, marks=needs_dgl), ("dropedge", [])]
+)
 def test_a_resumed_run_is_bit_equal(name: str, words: list[str], graph: Path, tmp_path: Path) -> None:
     """Ten steps at once, and seven, an end within an epoch, and the rest; dropout is on."""
     runs = [tmp_path / "whole", tmp_path / "cut"]

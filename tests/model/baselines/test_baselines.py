@@ -1,7 +1,7 @@
 """Every baseline equals its dense definition, in outputs and gradients, and its draws belong to nodes and edges."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import scipy.sparse
@@ -11,6 +11,7 @@ from nfdist import seeds
 from nfdist.config import Config, DropEdgeConfig, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
 from nfdist.graph.relation import Relation, build_relations
+from nfdist.model.baselines import gat
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.baselines.gat import GAT
 from nfdist.model.baselines.gcn import DropEdge
@@ -22,9 +23,10 @@ from nfdist.sparse.csr import sparse_csr
 from tests.comparing import assert_same, difference, gradients
 from tests.model.baselines.reference import dense_logits
 from tests.model.building import jittered
+from tests.needs import MODELS_LEFT_OUT, needs_dgl
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
-NAMES = sorted(MODELS.keys() - {"nodeformer", "idgl"})  # it learns its graph: test_idgl.py
+NAMES = sorted(MODELS.keys() - {"nodeformer", "idgl"} - MODELS_LEFT_OUT)  # it learns its graph: test_idgl.py
 ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
 GRAPH = Adjacency.from_edges(ENDS[0], ENDS[1], NODES)  # directed, so that in- and out-degrees differ
 
@@ -124,12 +126,22 @@ def test_weights_and_draws_are_functions_of_the_seed_and_the_global_state_is_unt
     assert torch.equal(plain, one(features, relations_of(GRAPH), replace(draw, seed=9, step=18)).logits)
 
 
+@needs_dgl
 def test_the_same_layer_has_other_weights_under_another_name() -> None:
     net = build("gat", "three layers, one head, ELU")
     assert isinstance(net, GAT)
     attentions: list[Any] = list(net.attentions)  # DGL's, which have no types
     assert not torch.equal(attentions[0].attn_l, attentions[1].attn_l)
     assert not torch.equal(attentions[0].attn_l, attentions[0].attn_r)
+
+
+def test_without_dgl_gat_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_dgl() -> NoReturn:
+        raise ConfigError("DGL cannot be imported (no module): use Python 3.12")
+
+    monkeypatch.setattr(gat, "dgl_layers", no_dgl)
+    with pytest.raises(ConfigError, match=r"^DGL cannot be imported \(no module\): use Python 3\.12$"):
+        build("gat")
 
 
 def test_dropedge_leaves_out_its_share_of_the_edges_and_no_loop() -> None:

@@ -13,6 +13,9 @@ from nfdist import seeds
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import SourceCounts, SourceOptions, counts, load
 from nfdist.sparse.dgl_door import dgl
+from tests.needs import needs_dgl
+
+pytestmark = needs_dgl  # which writes what is read here without it
 
 NODES, EDGES = 40, 150
 LEAVES_FILES_OPEN = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # partition_graph does
