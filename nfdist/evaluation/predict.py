@@ -3,7 +3,7 @@
 A new node is a query only: nobody of the graph attends to it. It attends to every layer's stored summary and sums its
 neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
 as they are. New nodes that are predicted together hear each other along the edges among them. Where the evaluation
-smoothed its answers, a new node's are smoothed by what its neighbors in the graph had before the last step.
+smoothed its answers, a new node's are smoothed by what its neighbors had before the last step.
 """
 
 from collections.abc import Sequence
@@ -92,9 +92,11 @@ class StatesPredictor:
         of_graph, training = node_ids.clamp(min=0), node_ids >= 0
         if training.any():
             training &= self._split[of_graph] == TRAIN
-        pairs = without(new_nodes.node_ids, new_nodes.neighbors)
         known = Rows(self._task, logits, self._store.labels(of_graph), training)
-        return smoothing.logits(known, node_ids, self._hop(0, pairs, node_ids, smoothing.roots))
+        pairs, among, roots = without(new_nodes.node_ids, new_nodes.neighbors), new_nodes.among, smoothing.roots
+        if among is None:
+            return smoothing.logits(known, node_ids, [self._hop(0, pairs, node_ids, roots)])
+        return smoothing.logits(known, node_ids, self._hops_among(0, pairs, among, node_ids, roots))
 
     @cached_property
     def _split(self) -> Tensor:
@@ -125,7 +127,7 @@ class StatesPredictor:
         for index in range(1, len(reached)):  # whoever reaches a new node reaches those that hear it a step later
             reached[index] = followed(reached[index], among, reached[index - 1], self._store.num_nodes)
             through.append(without(rows, followed(through[-1], among, through[-1], len(rows))))
-        return [self._hops_among(*hop, known) for hop in zip(range(len(reached)), reached, through, strict=True)]
+        return [self._hops_among(*hop, known, roots) for hop in zip(range(len(reached)), reached, through, strict=True)]
 
     def _extended(self, neighbors: Pairs, hop: Store) -> Pairs:
         """Who reaches a new node by way of its neighbors, these included; `hop` has the in-edges of the one before."""
@@ -155,10 +157,10 @@ class StatesPredictor:
             sent = torch.where(known >= 0, factors.at(known.clamp(min=0).numpy())[known.clamp(min=0), index], ones)
         return Hop(segments, sent, factors.at(sources.numpy())[:, index], received)
 
-    def _hops_among(self, index: int, pairs: Pairs, through: Pairs, known: Tensor) -> list[Hop]:
+    def _hops_among(self, index: int, pairs: Pairs, through: Pairs, known: Tensor, roots: Column | None) -> list[Hop]:
         """The hop from the graph, and the one among new nodes, which by themselves send to no other."""
         indptr, rows = map(torch.from_numpy, through)
-        of_graph = self._hop(index, pairs, known, self._states.roots, indptr.diff())
+        of_graph = self._hop(index, pairs, known, roots, indptr.diff())
         assert of_graph.loops is not None
         sent = of_graph.loops
         if of_graph.target_factors is not None and self._store.manifest.directed:

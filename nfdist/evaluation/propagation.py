@@ -5,6 +5,7 @@ A product is made a chunk of rows at a time, by any number of ranks, in tensors 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import Tensor, dtype
 
@@ -23,6 +24,7 @@ LINE_BYTES = 64  # of a processor's cache
 ROW_COPIES = 8  # more rows than the work on one holds at a time
 
 Make = Callable[[slice], Tensor]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,16 @@ class Propagation:
         padded = -(-width // line) * line if width > line else 1 << (width - 1).bit_length()
         return self.tensor(self.shard.num_sources, padded)
 
-    def each(self, work: Callable[[slice], object], width: int, progress: Progress | None = None) -> None:
-        """Do some work on all of this rank's rows, a chunk at a time."""
+    def each(self, work: Callable[[slice], Result], width: int, progress: Progress | None = None) -> list[Result]:
+        """What some work on all of this rank's rows gives, a chunk at a time, in their order."""
+        results = []
         with Workers(1 if len(self.nodes) <= FEW_ROWS else MOST_WORKERS) as workers:
             chunks = self._chunks(width, workers.count)
-            for rows, _ in zip(chunks, workers.map(work, chunks), strict=True):
+            for rows, result in zip(chunks, workers.map(work, chunks), strict=True):
+                results.append(result)
                 if progress is not None:
                     progress.advance(rows.stop - rows.start)
+        return results
 
     def put(self, states: Tensor, make: Make, width: int, progress: Progress | None = None) -> None:
         """Fill states with rows [rows, width], and with copies of other ranks' rows. Every rank must call this."""

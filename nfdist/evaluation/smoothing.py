@@ -141,11 +141,14 @@ class Smoother:
     @cached_property
     def mean_error(self) -> float:
         """The mean L1 length of a training error."""
-        sums = torch.zeros(2, dtype=torch.float64)
-        for rows in self.rows.training.nonzero()[:, 0].split(1 << 13):
+
+        def add(rows: slice) -> tuple[float, int]:
             some = self.rows[rows]
-            sums += torch.stack([some.errors().double().abs().sum(), has_label(some.labels).sum().double()])
-        errors, nodes = total(self.propagation.world, sums, "training errors").tolist()
+            lengths = some.errors().abs_().sum(dtype=torch.float64)
+            return float(lengths), int((has_label(some.labels) & some.training).sum())
+
+        found = torch.tensor([(0.0, 0), *self.propagation.each(add, self.outputs)], dtype=torch.float64)
+        errors, nodes = total(self.propagation.world, found.sum(0), "training errors").tolist()
         return float(errors / max(nodes, 1.0))
 
     def apply(self, strengths: Strengths, keep: Keep | None = None) -> Tensor:
@@ -186,19 +189,17 @@ class Smoother:
         """Tell of Â^t first for t = 0 .. steps, a chunk of rows at a time. Every rank must call this."""
         states, spare = self._states
         make = first
-        for step in range(steps + 1):
+        for step in range(steps):
 
             def seen(rows: slice, step: int = step, make: Make = make) -> Tensor:
                 made = make(rows)
                 see(step, rows, made)
                 return made
 
-            if step == steps:
-                self.propagation.each(seen, width, self._progress)
-                break
             self.propagation.put(states, seen, width, self._progress)
             make = partial(self.propagation.sums, states, width=width)
             states, spare = spare, states
+        self.propagation.each(lambda rows: see(steps, rows, make(rows)), width, self._progress)
 
     def _iterate(self, first: Make, strength: float, steps: int, width: int, keep: Keep | None, name: str) -> Tensor:
         """x_steps of x_t+1 = strength Â x_t + (1 - strength) x_0 in states."""

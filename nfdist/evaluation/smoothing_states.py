@@ -5,7 +5,7 @@ smoothing-errors.npy   E of all nodes before the last step, if there is a correc
 smoothing-answers.npy  G of all nodes before the last step, if there is a smoothing
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,25 +62,30 @@ class SmoothingStates:
         answers = None if strengths.smoothing is None else mapped[ANSWERS]
         return SmoothingStates(strengths, float(facts["mean_error"]), mapped[ROOTS], errors, answers)
 
-    def logits(self, known: Rows, node_ids: Tensor, hop: Hop) -> Tensor:
+    def logits(self, known: Rows, node_ids: Tensor, hops: Sequence[Hop]) -> Tensor:
         """Smoothed logits [n, outputs] of new nodes by the edges to them; `node_ids` [n] is -1 for none of the graph.
 
         The last step of both kinds is made for them. What it takes of a node itself is its iterate before, or for one
-        that the graph does not have what iterations start from.
+        that the graph does not have what iterations start from; `hops` are those of the graph and, if new nodes are
+        together, those among them.
         """
         answers = known.probabilities()
         if self.errors is not None:
-            arrived = _last_step(self.errors, known.errors(), self.strengths.correction, node_ids, hop)
+            arrived = _last_step(self.errors, known.errors(), self.strengths.correction, node_ids, hops)
             answers = known.corrected(arrived, self.strengths.scale, self.mean_error)
         if self.answers is not None:
             start = known.start(answers)
-            answers = answers_of(known.task, _last_step(self.answers, start, self.strengths.smoothing, node_ids, hop))
+            answers = answers_of(known.task, _last_step(self.answers, start, self.strengths.smoothing, node_ids, hops))
         return logits_of(known.task, answers)
 
 
-def _last_step(before: Column, first: Tensor, strength: float | None, node_ids: Tensor, hop: Hop) -> Tensor:
+def _last_step(before: Column, first: Tensor, strength: float | None, node_ids: Tensor, hops: Sequence[Hop]) -> Tensor:
     assert strength is not None
     own = node_ids.clamp(min=0)
     own_rows = torch.where((node_ids >= 0)[:, None], before.at(own.numpy())[own], first)
-    states = before.at(hop.segments[0].sources.numpy())
-    return torch.lerp(first, hop.sums(slice(0, len(first)), states, own_rows), strength)
+    of_graph, *among = hops
+    everyone, states = slice(0, len(first)), before.at(of_graph.segments[0].sources.numpy())
+    sums = of_graph.sums(everyone, states, own_rows)
+    for hop in among:
+        sums = sums + hop.sums(everyone, own_rows, own_rows)
+    return torch.lerp(first, sums, strength)

@@ -116,3 +116,17 @@ def test_states_of_raw_answers_give_raw_answers(graphs: Path, tmp_path: Path) ->
     smoothed_with_states(tmp_path, trained, store, Strengths(), World())
     assert States.open(tmp_path, trained).smoothing is None
     assert not list((tmp_path / "states").glob("smoothing-*"))
+
+
+def test_new_nodes_that_are_together_take_part_in_each_others_answers(graphs: Path, tmp_path: Path) -> None:
+    store = Store.open(graphs / "undirected")
+    trained = trained_model(PAPER, store)
+    smoothed_with_states(tmp_path, trained, store, Strengths(smoothing=0.5), World())
+    opened = States.open(tmp_path, trained)
+    features = store.take(torch.tensor([3, 8]))
+    new = NewNodes.read(
+        write_new_nodes(tmp_path / "new.parquet", store, [5, 6], features, [[6], [5]]), store, together=True
+    )
+    found = StatesPredictor(trained, opened, store).logits(new).exp()
+    raw = StatesPredictor(trained, replace(opened, smoothing=None), store).logits(new).softmax(1)
+    assert difference(found, 0.5 * raw + 0.5 * raw.mean(0)) < 1e-10  # an edge and a loop, each of weight 1/2
