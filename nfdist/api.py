@@ -68,10 +68,14 @@ def configure(
     elif config is not None and (Path(config) / MANIFEST_NAME).exists():
         tables = {"data": {"partition": str(config)}}
         if not below:
-            from nfdist.training.defaults import graph_settings  # here, since nfdist predict needs none of it
+            from nfdist.training.defaults import (
+                graph_settings,
+                training_homophily,
+            )  # here, since nfdist predict needs none of it
 
             model_name = settings.parse(settings.merged(tables, sections), overrides).model.name
-            below, reasons = graph_settings(Store.open(Path(config), []), model_name)
+            store = Store.open(Path(config), Store.available_parts(Path(config)))
+            below, reasons = graph_settings(store, model_name, training_homophily(store))
             if Place.read(os.environ).rank == 0:
                 log.notice(reasons)
     elif config is not None:

@@ -1,9 +1,11 @@
 """A partition alone is enough to train on, with settings that suit its graph."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nfdist import settings
@@ -11,7 +13,8 @@ from nfdist.api import configure
 from nfdist.cli.main import main
 from nfdist.model.build import MODELS, check_settings
 from nfdist.store.store import Store
-from nfdist.training.defaults import BATCH_NODES, graph_settings
+from nfdist.training.defaults import BATCH_NODES, graph_settings, training_homophily
+from tests.store.building import build_graph, write
 from tests.training.building import build_partition
 
 
@@ -42,6 +45,25 @@ def test_they_follow_from_the_size_of_the_graph(nodes: int, edges: int) -> None:
     assert found.train.batch_nodes == (BATCH_NODES if nodes == 10**6 else 0)
     assert (found.relation.order, found.model.graph_layers) == ((1, 2) if edges else (0, 0))
     assert f"{edges:,} edges" in said
+
+
+def test_a_branch_has_most_of_the_say_where_neighbors_are_alike(tmp_path: Path) -> None:
+    graph = build_graph(num_nodes=200, num_edges=20_000)
+    found = {}
+    for kind in ("alike", "by chance"):
+        labels = graph.labels.copy()
+        labels[:] = np.arange(len(labels)) % 4
+        sources, targets = graph.sources, graph.targets
+        same = labels[sources] == labels[targets]
+        kept = same if kind == "alike" else np.ones_like(same)
+        write(tmp_path / kind, replace(graph, labels=labels, sources=sources[kept], targets=targets[kept]))
+        store = Store.open(tmp_path / kind)
+        found[kind] = training_homophily(store)
+        assert training_homophily(store, sampled_nodes=2) is None
+    assert found["alike"] == pytest.approx(1)
+    assert found["by chance"] == pytest.approx(0, abs=0.15)
+    shares = [graph_settings(store, homophily=one)[0]["model"]["branch_share"] for one in found.values()]
+    assert shares == [0.8, 0.2]
 
 
 def test_the_command_takes_a_partition(graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
