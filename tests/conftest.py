@@ -1,6 +1,7 @@
 """The tests run in the environment of the command line, which must be set before torch is loaded."""
 
 import os
+import signal
 
 import pytest
 
@@ -8,6 +9,9 @@ from nfdist.cli.main import set_environment
 
 set_environment()
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests compute is so small that a second one costs more
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files whose tests start many processes: begun first, so that no worker is left alone with them in the end.
 LONGEST = ("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds.py", "test_full.py", "test_run.py")
