@@ -138,6 +138,7 @@ class RelationConfig:
     gate: Gate = setting("sigmoid", "of the bias; identity gates start at 1, none leaves the graph to the edge loss")
     normalize: bool = setting(True, "whether edges are weighted by the degrees of their ends")
     scope: Scope = setting("rank", "edges inside each rank's batch, or among the batches of all ranks")
+    weights: bool = setting(False, "whether edges of order 1 count by the weights of the partition", before=False)
 
     def __post_init__(self) -> None:
         check_fields("relation", self)
@@ -260,6 +261,11 @@ class Config:
             raise ConfigError(
                 f"train.edge_loss = {self.train.edge_loss} needs a graph, and relation.order is 0: "
                 "set train.edge_loss=0 or relation.order to at least 1"
+            )
+        if self.relation.weights and self.relation.order == 0:
+            raise ConfigError(
+                "relation.weights = true is of edges, and relation.order is 0: set relation.weights=false or "
+                "relation.order to at least 1"
             )
         if self.model.graph_layers and not (self.relation.order and self.relation.normalize):
             raise ConfigError(

@@ -73,6 +73,7 @@ def describe(manifest: Manifest, histogram: list[int], verified: bool) -> dict[s
         "features": manifest.num_features,
         "feature_kind": f"{manifest.feature_kind} {manifest.feature_dtype}",
         "directed": manifest.directed,
+        "edge_weights": manifest.weighted,
         "split": manifest.split_counts,
         "parts": len(manifest.parts),
         "edge_cut": manifest.edge_cut,
@@ -104,10 +105,11 @@ def table(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     named = list(counted.items() if isinstance(counted, dict) else enumerate(counted))
     labels = ", ".join(f"{label}: {count:,}" for label, count in sorted(named, key=lambda one: -one[1])[:8])
     share = facts["edge_cut"] / max(facts["edges"], 1)
+    edges = f"{'as given' if facts['directed'] else 'both ways'}{', with weights' if manifest.weighted else ''}"
     lines = [
         f"{facts['name']}, {facts['bytes'] / 2**20:,.1f} MiB in {len(manifest.files)} files, "
         + ("checksums hold" if facts["verified"] else "sizes hold (--verify reads everything)"),
-        f"  nodes {facts['nodes']:,}, edges {facts['edges']:,} ({'as given' if facts['directed'] else 'both ways'}), "
+        f"  nodes {facts['nodes']:,}, edges {facts['edges']:,} ({edges}), "
         f"{facts['features']:,} features ({facts['feature_kind']}), {facts['task']} task of {facts['classes']} classes",
         f"  split: {split}",
         f"  labels: {labels}" + (", ..." if len(named) > 8 else ""),

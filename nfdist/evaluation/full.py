@@ -6,7 +6,7 @@ the next one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -93,6 +93,7 @@ class FullGraph:
         scratch: Path | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        assert hops.weighted == relation.weights
         self._world, self._relation, self._dtype = world, relation, dtype
         self._room: list[Tensor] = []
         self._propagation: Propagation | None = None
@@ -123,7 +124,8 @@ class FullGraph:
         if self._propagation is None:
             order, shard = self._relation.order, self._shard
             # Among several ranks the halo of a second hop would be copied for nothing, and may be the whole graph.
-            if not self._relation.normalize or order == 0 or (order > 1 and self._world.size > 1):
+            of_others = self._relation.weights or not self._relation.normalize or order == 0
+            if of_others or (order > 1 and self._world.size > 1):
                 shard = self._shard_of(EDGES)
             work_bytes = self._budget.work_bytes
             self._propagation = Propagation(shard, self._spill, self._world, self.nodes, work_bytes, self._dtype)
@@ -242,7 +244,7 @@ class FullGraph:
             )
         assert not model.training
         assert model.input.weight.dtype == self._dtype
-        assert (model.relation.order, model.relation.normalize) == (self._relation.order, self._relation.normalize)
+        assert replace(model.relation, gate="none", scope="rank") == replace(self._relation, gate="none", scope="rank")
         states = (self._shard.num_sources, model.model.channels)
         outputs = model.output.out_features
         shapes = [states, states, (len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]

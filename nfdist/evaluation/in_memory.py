@@ -30,6 +30,7 @@ class InMemoryGraph:
     def __init__(
         self, store: Store, hops: Hops, relation: RelationConfig, world: World, dtype: torch.dtype = torch.float32
     ) -> None:
+        assert hops.weighted == relation.weights
         divided = divide(store.parts, world.size)
         self.nodes = divided[world.rank]
         self._edges = partial(Shard, store, hops, EDGES, world, divided)

@@ -15,8 +15,8 @@ from nfdist.reading import check_distinct, reading
 from nfdist.store.columns import check_unique, is_text, to_ids
 from nfdist.store.edge_ends import EdgeEnds, Joined
 from nfdist.store.encoding import check_normalized, csv_type, encode, normalize_rows
-from nfdist.store.pairs import Pairs, distinct
-from nfdist.store.schema import NEIGHBORS
+from nfdist.store.pairs import Numbers, Pairs, Weights, distinct, summed
+from nfdist.store.schema import EDGE_WEIGHT, NEIGHBORS
 from nfdist.store.store import Store
 from nfdist.store.table_files import Rows, open_table
 
@@ -28,7 +28,8 @@ class NewNodes:
     """Features [n, f] and, as offsets [n + 1] and numbers, the nodes that send to each row.
 
     `neighbors` are node ids of the graph, `among` rows of these new nodes, None where each is by itself. `node_ids` [n]
-    is which node of the graph a row stands for, -1 for none; `ids` are as given.
+    is which node of the graph a row stands for, -1 for none; `ids` are as given. If the graph's edges have weights,
+    those of `neighbors` and `among` have some, too.
     """
 
     ids: Any
@@ -36,6 +37,8 @@ class NewNodes:
     neighbors: Pairs
     node_ids: NDArray[np.int64]
     among: Pairs | None = None
+    weights: NDArray[np.float32] | None = None
+    among_weights: NDArray[np.float32] | None = None
 
     @staticmethod
     def read(path: Path, store: Store, edges: Path | None = None, together: bool = False) -> "NewNodes":
@@ -47,9 +50,8 @@ class NewNodes:
             types = {column.name: csv_type(column) for column in schema.columns}
             verbatim = [column.name for column in schema.columns]
             rows = table.read(names, {**types, schema.id_column: pa.string()}, verbatim)
-        ends = [schema.source_column, schema.target_column]
         with reading(edges or path, ConfigError):
-            joined = None if edges is None else open_table(edges).read(ends, dict.fromkeys(ends, pa.string()))
+            joined = None if edges is None else _read_edges(edges, store)
         return _new_nodes(rows, store, joined, together, typed=not table.is_csv or store.manifest.id_type == "string")
 
     @staticmethod
@@ -65,7 +67,8 @@ class NewNodes:
         indptr, neighbors = self.neighbors
         indptr = indptr[rows.start : rows.stop + 1]
         pairs = indptr - indptr[0], neighbors[indptr[0] : indptr[-1]]
-        return NewNodes(self.ids[rows], self.features[rows], pairs, self.node_ids[rows])
+        weights = None if self.weights is None else self.weights[indptr[0] : indptr[-1]]
+        return NewNodes(self.ids[rows], self.features[rows], pairs, self.node_ids[rows], weights=weights)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,16 +117,35 @@ def _new_nodes(rows: Rows, store: Store, edges: Rows | None, together: bool, typ
             raise ConfigError(f"{rows.name} has {known!r}, a node of the graph: --together is for other nodes")
         ends = EdgeEnds(ids, store, together)
         joined = [ends.listed(rows, NEIGHBORS)] if NEIGHBORS in rows.table.column_names else []
+        joined = joined if manifest.directed else [one.both_ways() for one in joined]
     with reading(edges.name if edges else rows.name, ConfigError):
         every = Joined.concatenate(*joined, *([ends.given(edges)] if edges else []))
-    neighbors = distinct(every.targets, every.sources, len(ids), store.num_nodes)
+    weighted = manifest.weighted
+    neighbors, weights = _pairs(every.targets, every.sources, every.weights, len(ids), store.num_nodes, weighted)
     if not together:
-        return NewNodes(ids, features, neighbors, node_ids)
-    targets, sources = every.new_targets, every.new_sources
-    if not manifest.directed:
-        targets, sources = np.concatenate([targets, sources]), np.concatenate([sources, targets])
-    others = targets != sources
-    return NewNodes(ids, features, neighbors, node_ids, distinct(targets[others], sources[others], len(ids), len(ids)))
+        return NewNodes(ids, features, neighbors, node_ids, weights=weights)
+    others = every.new_targets != every.new_sources
+    new = (every.new_targets[others], every.new_sources[others], every.new_weights[others])
+    among, among_weights = _pairs(*new, len(ids), len(ids), weighted)
+    return NewNodes(ids, features, neighbors, node_ids, among, weights, among_weights)
+
+
+def _pairs(
+    rows: Numbers, numbers: Numbers, weights: Weights, num_rows: int, limit: int, weighted: bool
+) -> tuple[Pairs, NDArray[np.float32] | None]:
+    """Each edge once, and what it weighs."""
+    pairs = distinct(rows, numbers, num_rows, limit)
+    return pairs, summed(rows, numbers, weights, pairs, limit).astype(np.float32) if weighted else None
+
+
+def _read_edges(path: Path, store: Store) -> Rows:
+    """The ends of edges and, if those of the graph have weights, what each weighs."""
+    schema, table = store.manifest.schema, open_table(path)
+    ends = [schema.source_column, schema.target_column]
+    there = store.manifest.weighted and EDGE_WEIGHT in table.schema.names and EDGE_WEIGHT not in ends
+    weights = {EDGE_WEIGHT: pa.float64()} if there else {}
+    table.check_once(list(weights))
+    return table.read([*ends, *weights], {**dict.fromkeys(ends, pa.string()), **weights})
 
 
 def _ids(rows: Rows, name: str, typed: bool) -> Any:

@@ -27,7 +27,7 @@ from nfdist.model.task import Task
 from nfdist.sparse.csr import as_tensor
 from nfdist.store.gate import Column
 from nfdist.store.hops import Hops
-from nfdist.store.pairs import Pairs, distinct, followed, rows_of_pairs, without
+from nfdist.store.pairs import Pairs, distinct, followed, others, rows_of_pairs, without
 from nfdist.store.ranges import joined
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
@@ -43,7 +43,7 @@ class StatesPredictor:
         self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
         order = model.relation.order
-        hops = Hops.open(store, max(order - 1, 0))
+        hops = Hops.open(store, max(order - 1, 0), weighted=model.relation.weights)
         self._shorter = [store, *hops.higher][: max(order - 1, 0)]
         like = model.input.weight
         layers = range(1, model.model.layers + 1)
@@ -120,14 +120,30 @@ class StatesPredictor:
         own, among = new_nodes.node_ids, new_nodes.among
         neighbors, known = without(own, new_nodes.neighbors), torch.from_numpy(own)
         reached = [neighbors, *(self._extended(neighbors, hop) for hop in self._shorter)]
-        roots = self._states.roots
+        roots, (weights, among_weights) = self._states.roots, self._weights(new_nodes)
         if among is None:
-            return [[self._hop(index, without(own, pairs), known, roots)] for index, pairs in enumerate(reached)]
+            apart = [without(own, pairs) for pairs in reached]
+            return [
+                [self._hop(index, pairs, known, roots, None if index else weights)] for index, pairs in enumerate(apart)
+            ]
         through, rows = [among], np.arange(len(new_nodes))
         for index in range(1, len(reached)):  # whoever reaches a new node reaches those that hear it a step later
             reached[index] = followed(reached[index], among, reached[index - 1], self._store.num_nodes)
             through.append(without(rows, followed(through[-1], among, through[-1], len(rows))))
-        return [self._hops_among(*hop, known, roots) for hop in zip(range(len(reached)), reached, through, strict=True)]
+        none = None, None
+        return [
+            self._hops_among(*hop, known, roots, *((weights, among_weights) if hop[0] == 0 else none))
+            for hop in zip(range(len(reached)), reached, through, strict=True)
+        ]
+
+    def _weights(self, new_nodes: NewNodes) -> tuple[Tensor | None, Tensor | None]:
+        """What edges from the graph and among new nodes weigh, where the model heeds that."""
+        if not self._model.relation.weights:
+            return None, None
+        assert new_nodes.weights is not None
+        kept = new_nodes.weights[others(new_nodes.node_ids, new_nodes.neighbors)]
+        among = new_nodes.among_weights
+        return torch.from_numpy(kept), None if among is None else torch.from_numpy(among)
 
     def _extended(self, neighbors: Pairs, hop: Store) -> Pairs:
         """Who reaches a new node by way of its neighbors, these included; `hop` has the in-edges of the one before."""
@@ -141,33 +157,55 @@ class StatesPredictor:
             all_sources.append(sources[joined(starts, counts)])
         return distinct(np.concatenate(all_rows), np.concatenate(all_sources), len(indptr) - 1, self._store.num_nodes)
 
-    def _hop(self, index: int, pairs: Pairs, known: Tensor, factors: Column | None, heard: Tensor | None = None) -> Hop:
+    def _hop(
+        self,
+        index: int,
+        pairs: Pairs,
+        known: Tensor,
+        factors: Column | None,
+        weights: Tensor | None = None,
+        heard: Tensor | None = None,
+    ) -> Hop:
         """A new node has a loop, and other edges that run both ways, or in a directed graph only to it.
 
-        `heard` are the numbers [n] of edges that it has besides.
+        `heard` are the degrees [n] by edges that it has besides.
         """
         indptr, sources = map(torch.from_numpy, pairs)
-        segments = [EdgeSegment(0, indptr, sources)]
+        segments = [EdgeSegment(0, indptr, sources, weights)]
         ones = torch.ones(len(known), dtype=self._model.input.weight.dtype)
         if factors is None:
             return Hop(segments, ones)
-        received = degree_factors(indptr.diff() + 1 + (0 if heard is None else heard), ones.dtype)
+        degrees = Hop(segments, ones).in_degrees(torch.empty(len(known), dtype=torch.float64))
+        received = degree_factors(degrees + (0 if heard is None else heard), ones.dtype)
         sent = received
         if self._store.manifest.directed:
             sent = torch.where(known >= 0, factors.at(known.clamp(min=0).numpy())[known.clamp(min=0), index], ones)
         return Hop(segments, sent, factors.at(sources.numpy())[:, index], received)
 
-    def _hops_among(self, index: int, pairs: Pairs, through: Pairs, known: Tensor, roots: Column | None) -> list[Hop]:
+    def _hops_among(
+        self,
+        index: int,
+        pairs: Pairs,
+        through: Pairs,
+        known: Tensor,
+        roots: Column | None,
+        weights: Tensor | None = None,
+        among_weights: Tensor | None = None,
+    ) -> list[Hop]:
         """The hop from the graph, and the one among new nodes, which by themselves send to no other."""
         indptr, rows = map(torch.from_numpy, through)
-        of_graph = self._hop(index, pairs, known, roots, indptr.diff())
+        among = EdgeSegment(0, indptr, rows, among_weights)
+        heard, sends = torch.zeros(2, len(known), dtype=torch.float64)
+        Hop([among]).in_degrees(heard)
+        of_graph = self._hop(index, pairs, known, roots, weights, heard)
         assert of_graph.loops is not None
         sent = of_graph.loops
         if of_graph.target_factors is not None and self._store.manifest.directed:
-            sent = degree_factors(torch.bincount(rows, minlength=len(known)) + 1, sent.dtype)
+            Hop([among]).add_out_degrees(sends)
+            sent = degree_factors(sends + 1, sent.dtype)
             of_graph = replace(of_graph, loops=sent)
         factors = None if of_graph.target_factors is None else sent
-        return [of_graph, Hop([EdgeSegment(0, indptr, rows)], None, factors, of_graph.target_factors)]
+        return [of_graph, Hop([among], None, factors, of_graph.target_factors)]
 
 
 def _totals(hops: Sequence[Hop]) -> Tensor:
@@ -180,5 +218,7 @@ def _totals(hops: Sequence[Hop]) -> Tensor:
         weights = loops.new_ones(len(segment.sources))
         if hop.source_factors is not None:
             weights = hop.source_factors.index_select(0, segment.sources)
+        if segment.weights is not None:
+            weights = weights * segment.weights.to(weights.dtype)
         totals = totals.index_add(0, torch.arange(len(loops)).repeat_interleave(segment.indptr.diff()), weights)
     return totals if hops[0].target_factors is None else totals * hops[0].target_factors

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as distributed
 
 from nfdist.collectives import agree, gather, together
-from nfdist.config import Config
+from nfdist.config import Config, RelationConfig
 from nfdist.errors import ConfigError
 from nfdist.rendezvous import Place
 from nfdist.store.distributed import DistributedStore
@@ -41,11 +41,12 @@ class Graph:
         group = distributed.new_group(backend="gloo", timeout=timeout) if world.size > 1 else None
         loading = world.meeting_in(group)
         if bool(visible.all()):
-            hops = _open_hops(store, config.relation.order, place, world)
+            hops = _open_hops(store, config.relation, place, world)
             return Graph(store, hops, store, hops, loading, holders)
         main, second = DistributedStore(store, world), DistributedStore(store, loading)
-        hops = _open_hops(main, config.relation.order, place, world)
-        return Graph(main, hops, second, Hops.open(second, config.relation.order), loading, holders)
+        hops = _open_hops(main, config.relation, place, world)
+        again = Hops.open(second, config.relation.order, weighted=config.relation.weights)
+        return Graph(main, hops, second, again, loading, holders)
 
 
 def _open_here(config: Config) -> Store:
@@ -56,8 +57,12 @@ def _open_here(config: Config) -> Store:
     return Store.open(directory, Store.available_parts(directory))
 
 
-def _open_hops(store: GraphStore, order: int, place: Place, world: World) -> Hops:
+def _open_hops(store: GraphStore, relation: RelationConfig, place: Place, world: World) -> Hops:
     """The first rank of each host builds what is not kept yet; then the others open it."""
     builds = place.local_rank == 0
-    built = together(world, lambda: Hops.open(store, order) if builds else None)
-    return together(world, lambda: built or Hops.open(store, order))
+
+    def open_() -> Hops:
+        return Hops.open(store, relation.order, weighted=relation.weights)
+
+    built = together(world, lambda: open_() if builds else None)
+    return together(world, lambda: built or open_())

@@ -23,11 +23,15 @@ EDGES_AT_ONCE = 1 << 19
 
 @dataclass(frozen=True)
 class EdgeSegment:
-    """In-edges of consecutive rows, from `first` on: sources[indptr[i] : indptr[i + 1]] send to row first + i."""
+    """In-edges of consecutive rows, from `first` on: sources[indptr[i] : indptr[i + 1]] send to row first + i.
+
+    In a weighted graph `weights` stand beside the sources.
+    """
 
     first: int
     indptr: Tensor
     sources: Tensor
+    weights: Tensor | None = None
 
     @property
     def stop(self) -> int:
@@ -45,16 +49,22 @@ class EdgeSegment:
             offsets = indptr[rows.start : rows.stop + 1]
             yield rows, offsets - offsets[0], sources[offsets[0] : offsets[-1]]
 
+    def weights_of(self, rows: slice) -> Tensor | None:
+        """The weights of the edges of some rows, counted from 0."""
+        if self.weights is None:
+            return None
+        return self.weights[int(self.indptr[rows.start]) : int(self.indptr[rows.stop])]
 
-def mapped_in_edges(store: Store, nodes: range) -> list[EdgeSegment]:
+
+def mapped_in_edges(store: Store, nodes: range, weighted: bool = False) -> list[EdgeSegment]:
     """The in-edges of a range of nodes as they are on disk, with node ids as sources."""
     found = []
     for number, part in enumerate(store.parts):
         start, stop = max(part.start, nodes.start), min(part.stop, nodes.stop)
         if start < stop:
-            found.append(
-                EdgeSegment(start - nodes.start, *store.in_edges(number, start - part.start, stop - part.start))
-            )
+            rows = number, start - part.start, stop - part.start
+            weights = store.in_edge_weights(*rows) if weighted else None
+            found.append(EdgeSegment(start - nodes.start, *store.in_edges(*rows), weights))
     return found
 
 
@@ -77,9 +87,14 @@ def missing_loops(segments: Sequence[EdgeSegment], nodes: range, missing: Tensor
 
 def renumbered(segments: Sequence[EdgeSegment], places: NDArray[Any] | None, spill: Spill) -> list[EdgeSegment]:
     """A copy with every edge once and, where there are places, the place of each source instead of its node id."""
-    dtype = segments[0].sources.dtype if segments else torch.int32
+    dtype, weighted = (
+        segments[0].sources.dtype if segments else torch.int32,
+        any(one.weights is not None for one in segments),
+    )
     indptr = spill.tensor((sum(len(segment.indptr) for segment in segments),), torch.int64)
-    sources = spill.tensor((sum(segment.num_edges for segment in segments),), dtype)
+    num_edges = sum(segment.num_edges for segment in segments)
+    sources = spill.tensor((num_edges,), dtype)
+    weights = spill.tensor((num_edges,), torch.float32) if weighted else None
     copies, used, row = [], 0, 0
     for segment in segments:
         ends = indptr[row : row + len(segment.indptr)]
@@ -92,8 +107,11 @@ def renumbered(segments: Sequence[EdgeSegment], places: NDArray[Any] | None, spi
             counts = np.concatenate([[0], np.cumsum(fresh)])
             ends[rows.start + 1 : rows.stop + 1] = torch.from_numpy(counts[offsets[1:]] + used)
             sources[used : used + len(kept)] = torch.from_numpy(kept if places is None else places.take(kept))
+            weighing = segment.weights_of(rows)
+            if weights is not None and weighing is not None:
+                weights[used : used + len(kept)] = weighing[torch.from_numpy(fresh)]
             used += len(kept)
-        copies.append(EdgeSegment(segment.first, ends, sources))
+        copies.append(EdgeSegment(segment.first, ends, sources, weights))
         row += len(ends)
     return copies
 
@@ -119,17 +137,26 @@ class Hop:
         return out if self.target_factors is None else out.mul_(self.target_factors[rows, None])
 
     def in_degrees(self, out: Tensor) -> Tensor:
-        """How many edges end at every row, loops included, into `out` [n]."""
+        """How many edges end at every row, or what they weigh together, loops included, into `out` [n]."""
         for segment in self.segments:
-            out[segment.first : segment.stop] = segment.indptr.diff()
+            if segment.weights is None:
+                out[segment.first : segment.stop] = segment.indptr.diff()
+                continue
+            for rows, offsets, _ in segment.pieces():
+                counts, weights = np.diff(offsets), segment.weights_of(rows)
+                assert weights is not None
+                summed = np.bincount(np.repeat(np.arange(len(counts)), counts), weights.numpy(), len(counts))
+                out[segment.first + rows.start : segment.first + rows.stop] = torch.from_numpy(summed)
         return out if self.loops is None else out.add_(self.loops)
 
     def add_out_degrees(self, out: Tensor) -> None:
-        """Add 1 to a source's number in `out` [sources] for each of its edges, loops included."""
+        """Add 1 or its weight to a source's number in `out` [sources] for each of its edges, loops included."""
         one = out.new_ones(1)
         for segment in self.segments:
-            for _, _, sources in segment.pieces():
-                out.index_add_(0, torch.from_numpy(sources), one.expand(len(sources)))
+            for rows, _, sources in segment.pieces():
+                weights = segment.weights_of(rows)
+                added = one.expand(len(sources)) if weights is None else weights.to(out.dtype)
+                out.index_add_(0, torch.from_numpy(sources), added)
         if self.loops is not None:
             out[: len(self.loops)] += self.loops
 
@@ -147,4 +174,8 @@ class Hop:
         indptr = segment.indptr[rows.start : rows.stop + 1]
         sources = segment.sources[int(indptr[0]) : int(indptr[-1])]
         weights = None if self.source_factors is None else self.source_factors.index_select(0, sources)
+        of_edges = segment.weights_of(rows)
+        if of_edges is not None:
+            of_edges = of_edges.to(states.dtype)
+            weights = of_edges if weights is None else weights.mul_(of_edges)
         return segment_spmm((indptr - indptr[0]).to(sources.dtype), sources, states, weights)

@@ -1,6 +1,7 @@
 """Relations: which rows a row's bias comes from, over paths of up to a given order, and with what weight.
 
 Â_j: the pattern of (A + I)^j, each entry s -> t weighted 1 / sqrt(d_in(t) d_out(s))
+Â_1 of a weighted graph: w(s, t) / sqrt(Σ_s' w(s', t)  Σ_t' w(s, t')), where a self-loop weighs 1
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.spmm import propagate, spmm
@@ -21,6 +23,25 @@ from nfdist.world import World
 def degree_factors(degrees: Tensor, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
     """What one end of an edge contributes to its weight: 1 / sqrt(degree)."""
     return torch.rsqrt(degrees.to(dtype), out=out)
+
+
+def _target_degrees(pattern: Adjacency) -> Tensor:
+    """The number of edges to every target, or the sum of their weights."""
+    return (
+        pattern.in_degrees if pattern.weights is None else _summed(pattern.targets, pattern.num_nodes, pattern.weights)
+    )
+
+
+def source_degrees(pattern: Adjacency) -> Tensor:
+    """The number of edges from every source, or the sum of their weights."""
+    if pattern.weights is None:
+        return pattern.out_degrees
+    return _summed(pattern.sources, pattern.num_sources, pattern.weights)
+
+
+def _summed(ends: Tensor, count: int, weights: Tensor) -> Tensor:
+    # In float64: in float32 the sum of many small weights would depend on their order.
+    return torch.zeros(count, dtype=torch.float64, device=ends.device).index_add_(0, ends, weights.double())
 
 
 @dataclass(frozen=True)
@@ -41,12 +62,17 @@ class Relation:
         dtype: torch.dtype = torch.float32,
         out_degrees: Tensor | None = None,
     ) -> "Relation":
-        """The relation of a pattern; `out_degrees` where its sources have edges to targets that are not here."""
+        """The relation of a pattern; `out_degrees` where its sources have edges to targets that are not here.
+
+        Where edges have weights, degrees are sums of these.
+        """
+        of_edges = None if pattern.weights is None else pattern.weights.to(dtype)
         weights = torch.ones(pattern.num_edges, dtype=dtype, device=pattern.sources.device)
         if normalize:
-            out_degrees = pattern.out_degrees if out_degrees is None else out_degrees
-            at_target, at_source = degree_factors(pattern.in_degrees, dtype), degree_factors(out_degrees, dtype)
+            out_degrees = source_degrees(pattern) if out_degrees is None else out_degrees
+            at_target, at_source = degree_factors(_target_degrees(pattern), dtype), degree_factors(out_degrees, dtype)
             weights = at_target.index_select(0, pattern.targets) * at_source.index_select(0, pattern.sources)
+        weights = weights if of_edges is None else weights.mul_(of_edges)
         totals = weights.new_zeros(pattern.num_nodes).index_add_(0, pattern.targets, weights)
         pattern.transposed  # noqa: B018  (made here, with the batch, and not in the step)
         return Relation(pattern, weights, totals)
@@ -67,8 +93,16 @@ class Relation:
 def build_relations(
     graph: Adjacency, order: int, normalize: bool = True, dtype: torch.dtype = torch.float32
 ) -> list[Relation]:
-    """Â_1 .. Â_order of a whole graph: costly for order 2 and up, so build them once."""
-    return [Relation.build(graph.power(hop), normalize, dtype) for hop in range(1, order + 1)]
+    """Â_1 .. Â_order of a whole graph: costly for order 2 and up, so build them once.
+
+    Where edges have weights, which Â_1 heeds, every node must have its loop.
+    """
+    patterns = [graph.power(hop) for hop in range(1, order + 1)]
+    if order and graph.weights is not None:
+        if patterns[0].num_edges != graph.num_edges:
+            raise ConfigError("a graph with edge weights lacks some self-loops: take it with loops=True")
+        patterns[0] = graph
+    return [Relation.build(pattern, normalize, dtype) for pattern in patterns]
 
 
 def build_world_relations(
@@ -86,7 +120,7 @@ def build_world_relations(
     halo = Halo.build(world, [rows - base for rows, base in zip(copied.split(counts), ends.tolist(), strict=False)])
     relations = []
     for pattern in (_renumbered(pattern, own, copied) for pattern in patterns):
-        out_degrees = pattern.out_degrees.clone()
+        out_degrees = source_degrees(pattern).clone()
         halo.accumulate(out_degrees, world)
         halo.fetch(out_degrees, world)
         relations.append(Relation.build(pattern, normalize, dtype, out_degrees))
@@ -99,7 +133,7 @@ def _renumbered(pattern: Adjacency, own: range, copied: Tensor) -> Adjacency:
     places = torch.searchsorted(copied, sources.long()) + len(own)
     inside = (sources >= own.start) & (sources < own.stop)
     renumbered = torch.where(inside, sources - own.start, places.to(sources.dtype))
-    return Adjacency(pattern.indptr, renumbered, len(own) + len(copied))
+    return Adjacency(pattern.indptr, renumbered, len(own) + len(copied), pattern.weights)
 
 
 def mapped_sums(sums: Iterable[Tensor], totals: Tensor, maps: Tensor, offsets: Tensor) -> Tensor:

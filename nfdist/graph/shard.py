@@ -46,7 +46,10 @@ class Shard:
         self._store, self._world, self._spill, self._dtype = store, world, spill, dtype
         self._divided, self._nodes = divided, divided[world.rank]
         kept = [store, *hops.higher][: relation.order]
-        mapped = together(world, lambda: [mapped_in_edges(one, self._nodes) for one in kept])
+        mapped = together(
+            world,
+            lambda: [mapped_in_edges(one, self._nodes, relation.weights and hop == 0) for hop, one in enumerate(kept)],
+        )
         wanted = together(world, lambda: self._wanted(mapped))
         places = [node_ids - nodes.start for node_ids, nodes in zip(wanted, divided, strict=True)]
         self.halo = Halo.build(world, places, round_bytes)

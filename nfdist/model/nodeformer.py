@@ -48,6 +48,7 @@ class NodeFormer(nn.Module):
     needs_graph = True
     crosses_ranks = True
     has_auxiliary_loss = True
+    heeds_weights = True
     sweeps = True
     feature_means: Tensor | None
 

@@ -44,15 +44,16 @@ class Model(Protocol):
 
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
-    its own, and `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and leaves
-    what new nodes are predicted from. `input` is the map that features go through first; `feature_means` [f] fill their
-    gaps, None where there are none.
+    its own, `heeds_weights` whether edge weights change anything, and `sweeps` whether a whole graph is evaluated in
+    chunks, so that it need not fit in memory, and leaves what new nodes are predicted from. `input` is the map that
+    features go through first; `feature_means` [f] fill their gaps, None where there are none.
     """
 
     orders: range
     needs_graph: bool
     crosses_ranks: bool
     has_auxiliary_loss: bool
+    heeds_weights: bool
     sweeps: bool
     training: bool
     input: InputLinear

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from nfdist import log
 from nfdist.errors import PartitionError
 from nfdist.memory import peak_resident_bytes
 from nfdist.partitioning.assign import assign, read_assignment
+from nfdist.partitioning.edge_weights import edge_weights
 from nfdist.partitioning.planning import plan
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import counts, load
@@ -73,9 +74,9 @@ def partition(recipe: Recipe) -> Outcome:
                 assignment = assign(graph, in_edges, recipe.parts, recipe.method, seed, not recipe.directed)
         with stage("write"):
             indptr, sources = in_edges.indptr.numpy(), in_edges.sources.numpy()
-            manifest = write_partition(
-                out, graph, indptr, sources, assignment, recipe.parts, recipe.as_dict(), recipe.directed
-            )
+            weights = None if in_edges.weights is None else in_edges.weights.numpy()
+            how = recipe.parts, recipe.as_dict(), recipe.directed
+            manifest = write_partition(out, graph, indptr, sources, assignment, *how, weights=weights)
     return Outcome(manifest, seconds)
 
 
@@ -121,7 +122,12 @@ def _is_file(path: str) -> bool:
 
 
 def order_edges(graph: SourceGraph, directed: bool) -> Adjacency:
-    """The in-edges of every row: as given if directed, otherwise in both directions and each once."""
+    """The in-edges of every row: as given if directed, otherwise in both directions and each once; with any weights."""
+    ordered = _ordered_edges(graph, directed)
+    return ordered if graph.weights is None else replace(ordered, weights=edge_weights(graph, ordered, directed))
+
+
+def _ordered_edges(graph: SourceGraph, directed: bool) -> Adjacency:
     if not directed:
         # What Arrow read is not writable, which torch's tensors must be.
         sources, targets = (

@@ -23,12 +23,14 @@ MAX_EDGES = 1 << 31
 class Adjacency:
     """A 0/1 pattern: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t, each once, ascending.
 
-    Targets and sources are the same nodes, unless `columns` says how many nodes the sources are numbered among.
+    Targets and sources are the same nodes, unless `columns` says how many nodes the sources are numbered among. The
+    edges of a weighted graph have `weights` [e]; degrees are numbers of edges all the same.
     """
 
     indptr: Tensor
     sources: Tensor
     columns: int | None = None
+    weights: Tensor | None = None
 
     @staticmethod
     def from_edges(sources: Tensor, targets: Tensor, num_nodes: int) -> "Adjacency":
@@ -83,7 +85,8 @@ class Adjacency:
     def only(self, kept: Tensor) -> "Adjacency":
         """The edges for which `kept` [edges] is true."""
         ends = torch.cat([kept.new_zeros(1, dtype=self.indptr.dtype), kept.cumsum(0, dtype=self.indptr.dtype)])
-        return Adjacency(ends[self.indptr.long()], self.sources[kept], self.columns)
+        weights = None if self.weights is None else self.weights[kept]
+        return Adjacency(ends[self.indptr.long()], self.sources[kept], self.columns, weights)
 
     def symmetrized(self) -> "Adjacency":
         """Every edge in both directions."""
@@ -144,7 +147,8 @@ class Adjacency:
         return Adjacency(starts.to(kind), sources.to(kind), None if self.columns is None else count * self.columns)
 
     def to(self, device: torch.device | str) -> "Adjacency":
-        moved = Adjacency(self.indptr.to(device), self.sources.to(device), self.columns)
+        weights = None if self.weights is None else self.weights.to(device)
+        moved = Adjacency(self.indptr.to(device), self.sources.to(device), self.columns, weights)
         if "transposed" in self.__dict__:  # it was made on the CPU, with the batch
             transposed, positions = self.transposed
             moved.__dict__["transposed"] = transposed.to(device), positions.to(device)

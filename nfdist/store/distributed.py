@@ -60,16 +60,23 @@ class DistributedStore(Description):
         """`Store.split`."""
         return self._dense_rows(self.local.split, node_ids)
 
-    def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency:
+    def induced(
+        self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False, weights: bool = False
+    ) -> Adjacency:
         """`Store.induced`: every rank finds the edges to the nodes of its own parts, for all the others."""
         targets, batch = self._checked(node_ids, node_ids if sources is None else sources)
         asked, place = self._ask(targets)
         requests = list(zip(asked, gather(self.world, batch, "request"), strict=True))
-        found = self._together(lambda: [self.local.induced(*request, loops=loops) for request in requests])
+        found = self._together(
+            lambda: [self.local.induced(*request, loops=loops, weights=weights) for request in requests]
+        )
         lengths = [part.in_degrees for part in found]
-        indptr, positions, _ = self._compressed_rows(lengths, [part.sources.int() for part in found], place)
+        indptr, positions, picked = self._compressed_rows(lengths, [part.sources.int() for part in found], place)
+        sent = [part.weights for part in found if part.weights is not None]
+        edge_weights = torch.cat(exchange(self.world, sent, "rows"))[picked] if weights else None
         dtype = getattr(torch, integer_type(max(len(targets), len(batch), len(positions))).__name__)
-        return Adjacency(indptr.to(dtype), positions.to(dtype), None if sources is None else len(batch))
+        columns = None if sources is None else len(batch)
+        return Adjacency(indptr.to(dtype), positions.to(dtype), columns, edge_weights)
 
     def _checked(self, *node_ids: Tensor) -> list[Tensor]:
         return self._together(lambda: [torch.from_numpy(self.checked(ids)) for ids in node_ids])

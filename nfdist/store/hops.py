@@ -31,33 +31,38 @@ BYTES_AN_EDGE = 32  # a source, a weight, and both once more with a position for
 class Hops:
     """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, `higher` ones are stores of their own."""
 
-    def __init__(self, store: GraphStore, order: int, higher: Sequence[Store]) -> None:
-        self.order = order
+    def __init__(self, store: GraphStore, order: int, higher: Sequence[Store], weighted: bool = False) -> None:
+        self.order, self.weighted = order, weighted
         self._store, self.higher = store, higher
 
     @staticmethod
-    def open(store: GraphStore, order: int, max_edges: int | None = None) -> "Hops":
+    def open(store: GraphStore, order: int, max_edges: int | None = None, weighted: bool = False) -> "Hops":
         """Map the patterns up to an order, after building those that are not kept yet; refused beyond `max_edges`.
 
         By default these are as many as a quarter of this host's memory has room for while they are built and used.
+        In a `weighted` graph the edges of hop 1 have their weights, those of higher ones none.
         """
+        if weighted and not store.manifest.weighted:
+            raise PartitionError(
+                f"relation.weights = true needs edge weights, and {store.directory} has none: partition edges with a "
+                "column named weight, or set relation.weights=false"
+            )
         if order < 2:
-            return Hops(store, order, [])
+            return Hops(store, order, [], weighted)
         max_edges = min(MAX_EDGES, host_bytes() // (4 * BYTES_AN_EDGE)) if max_edges is None else max_edges
         if store.remote or len(store.local.held_parts) < len(store.parts):
             raise PartitionError(
                 f"relation.order {order} needs all parts of {store.directory} on every host: "
                 "copy them or use relation.order=1"
             )
-        return Hops(
-            store, order, [store.local.with_in_edges(pattern) for pattern in _patterns(store.local, order, max_edges)]
-        )
+        higher = [store.local.with_in_edges(pattern) for pattern in _patterns(store.local, order, max_edges)]
+        return Hops(store, order, higher, weighted)
 
     def induced(self, hop: int, node_ids: Tensor, sources: Tensor | None = None) -> Adjacency:
         """What `Store.induced` does, for paths of at most `hop` steps through any nodes of the graph."""
         assert 1 <= hop <= self.order
         if hop == 1:
-            return self._store.induced(node_ids, sources, loops=True)
+            return self._store.induced(node_ids, sources, loops=True, weights=self.weighted)
         return self.higher[hop - 2].induced(node_ids, sources)
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nfdist.errors import PartitionError
+from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.arrow_files import integer_type
 from nfdist.store.mapped import MappedPart
 from nfdist.store.ranges import Integers, joined, offsets, pieces
@@ -26,6 +26,7 @@ class InEdges(NamedTuple):
     starts: Integers
     counts: Integers
     targets: Integers
+    weights: NDArray[np.float32] | None = None
 
 
 class Induction:
@@ -44,8 +45,9 @@ class Induction:
         sources: NDArray[np.int64],
         loops: bool,
         edges_at_once: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Offsets [targets + 1] and places among the sources, ascending, of the edges from distinct sources to targets.
+        weighted: bool = False,
+    ) -> Adjacency:
+        """The edges to targets from distinct sources, these by their places; if `weighted`, with what each weighs.
 
         Targets come ascending, in groups by part, with the row of each in the result; `loops` adds an edge from each to
         itself where it is a source. Threads work on so many edges at once.
@@ -53,18 +55,25 @@ class Induction:
         place_bits = len(sources).bit_length()
         shifted = rows << place_bits
         work = [
-            piece for part, group in groups for piece in _in_edges(part, targets[group], shifted[group], edges_at_once)
+            piece
+            for part, group in groups
+            for piece in _in_edges(part, targets[group], shifted[group], edges_at_once, weighted)
         ]
         with self._marked(sources):
             found = in_threads(self._edges_inside, work)
             if loops:
                 inside = np.flatnonzero(self._inside.take(targets))
-                found.append(shifted[inside] | self._places.take(targets[inside]))
-        edges = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+                added = shifted[inside] | self._places.take(targets[inside])
+                found.append((added, np.ones(len(added), np.float32)))
+        edges, weights = _distinct(
+            np.concatenate([np.empty(0, dtype=np.int64), *(edges for edges, _ in found)]),
+            np.concatenate([np.empty(0, np.float32), *(weights for _, weights in found)]) if weighted else None,
+        )
         index_type = integer_type(max(len(targets), len(sources), len(edges)))
         indptr = offsets(np.bincount(edges >> place_bits, minlength=len(targets)), index_type)
         places = (edges & ((1 << place_bits) - 1)).astype(index_type)
-        return torch.from_numpy(indptr), torch.from_numpy(places)
+        weighing = None if weights is None else torch.from_numpy(weights)
+        return Adjacency(torch.from_numpy(indptr), torch.from_numpy(places), len(sources), weighing)
 
     @contextmanager
     def _marked(self, sources: NDArray[np.int64]) -> Iterator[None]:
@@ -83,24 +92,43 @@ class Induction:
             finally:
                 self._inside[sources] = False
 
-    def _edges_inside(self, edges: InEdges) -> NDArray[np.int64]:
-        """Target row and source place, side by side in one integer, of every edge from a source of the batch."""
+    def _edges_inside(self, edges: InEdges) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Target row and source place, side by side in one integer, of every edge from a source of the batch.
+
+        And the weight of each, if these edges have any.
+        """
         # Positions are in range by construction; "clip" spares the copy that numpy's own check makes.
-        sources = edges.sources.take(joined(edges.starts, edges.counts), mode="clip")
+        positions = joined(edges.starts, edges.counts)
+        sources = edges.sources.take(positions, mode="clip")
         kept = np.flatnonzero(self._inside.take(sources, mode="clip"))
         targets = edges.targets.take(np.searchsorted(np.cumsum(edges.counts), kept, side="right"))
         rows: NDArray[np.int64] = targets | self._places.take(sources.take(kept))
-        return rows
+        weights = np.empty(0, np.float32) if edges.weights is None else edges.weights.take(positions.take(kept))
+        return rows, weights
 
 
-def _in_edges(part: MappedPart, node_ids: Integers, targets: Integers, edges_at_once: int) -> Iterator[InEdges]:
+def _in_edges(
+    part: MappedPart, node_ids: Integers, targets: Integers, edges_at_once: int, weighted: bool
+) -> Iterator[InEdges]:
     starts, counts, sources = part.in_edges_of(node_ids - part.start)
+    weights = part.weighing().at(starts, counts).numpy() if weighted else None
     for piece in pieces(counts, edges_at_once):
-        yield InEdges(sources, starts[piece], counts[piece], targets[piece])
+        yield InEdges(sources, starts[piece], counts[piece], targets[piece], weights)
 
 
-def _distinct(edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ascending, each once: a directed graph may list an edge twice, and a self-loop may be there already."""
-    edges.sort()
-    fresh = edges[1:] != edges[:-1]
-    return edges if fresh.all() else np.concatenate([edges[:1], edges[1:][fresh]])
+def _distinct(
+    edges: NDArray[np.int64], weights: NDArray[np.float32] | None
+) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+    """Ascending, each once: a directed graph may list an edge twice, and a self-loop may be there already.
+
+    All copies of an edge weigh the same, as they are stored.
+    """
+    if weights is None:
+        edges.sort()
+    else:
+        order = np.argsort(edges)
+        edges, weights = edges[order], weights[order]
+    fresh = np.concatenate([np.ones(min(len(edges), 1), dtype=bool), edges[1:] != edges[:-1]])
+    if fresh.all():
+        return edges, weights
+    return edges[fresh], None if weights is None else weights[fresh]

@@ -17,6 +17,7 @@ from nfdist.store.schema import Schema, parsed_schema
 FORMAT_VERSION, OLDER_VERSIONS = 3, (2,)  # and 1, whose manifests had no checksum of their own; both had no schema
 MANIFEST_NAME = "manifest.json"
 IDS_FILE = "ids.arrow"
+WEIGHTS = "weights"  # the file and the column of what every in-edge weighs, in partitions of weighted graphs
 MOST_CLASSES_AT_LEAST = 1000  # of a graph with fewer nodes than that
 CHOICES = {
     "task": ("single", "binary", "multi"),
@@ -78,6 +79,11 @@ class Manifest:
     recipe: dict[str, Any]
     schema: Schema
     files: dict[str, StoredFile | WholeFile]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return part_file(0, WEIGHTS) in self.files
 
     @staticmethod
     def read(directory: Path | str, parts: Iterable[int] | None = None) -> "Manifest":
@@ -205,6 +211,8 @@ def _check_files(manifest: Manifest) -> None:
         rows = part.num_nodes
         row_bytes = 9 + (manifest.label_shape[0] if manifest.label_shape else 8)  # id or its offset, split, label
         sizes = {"indptr": (rows + 1) * index_bytes, "sources": part.edges * index_bytes}
+        if manifest.weighted:
+            sizes[WEIGHTS] = part.edges * 4
         if manifest.feature_kind == "dense":
             row_bytes += manifest.num_features * np.dtype(manifest.feature_dtype).itemsize
         else:

@@ -40,6 +40,7 @@ class MappedPart:
     original_ids: IdColumn
     indptr: Column
     sources: Column
+    weights: Column | None = None
 
     @staticmethod
     def open(directory: Path, number: int, manifest: Manifest) -> "MappedPart":
@@ -67,6 +68,7 @@ class MappedPart:
             original_ids=IdColumn(files.arrow("nodes", "original_id", rows), files.gate("nodes")),
             indptr=files.column("indptr", "indptr", (rows + 1,), index_type),
             sources=files.column("sources", "sources", (counts.edges,), index_type),
+            weights=files.column("weights", "weights", (counts.edges,), torch.float32) if manifest.weighted else None,
         )
 
     def in_edges(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -85,6 +87,17 @@ class MappedPart:
         starts = indptr.take(rows).astype(np.int64, copy=False)
         counts = indptr.take(rows + 1) - starts
         return starts, counts, self.sources.at(starts, counts).numpy()
+
+    def weighing(self) -> Column:
+        """The weights of all in-edges; the copies of an edge that is there twice have their sum each, loops 1."""
+        if self.weights is None:
+            raise PartitionError("the edges have no weights: partition a graph whose edges have a column named weight")
+        return self.weights
+
+    def in_edge_weights(self, start: int, stop: int) -> Tensor:
+        """The weights beside the sources of consecutive rows, of which only theirs may be used."""
+        indptr = self.indptr.rows(start, stop + 1)
+        return self.weighing().at(indptr[:1].numpy(), int(indptr[-1] - indptr[0]))
 
 
 class PartFiles:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from nfdist.store.ranges import joined
 
 Numbers = NDArray[np.int64]
+Weights = NDArray[np.float64]
 Pairs = tuple[Numbers, Numbers]
 
 
@@ -13,6 +14,14 @@ def distinct(rows: Numbers, numbers: Numbers, num_rows: int, limit: int) -> Pair
     """The pairs of rows and numbers below `limit` that come in any order, and some of them more than once."""
     pairs = np.unique(rows * limit + numbers)
     return np.searchsorted(pairs, np.arange(num_rows + 1) * limit), pairs % limit
+
+
+def summed(rows: Numbers, numbers: Numbers, weights: Weights, pairs: Pairs, limit: int) -> Weights:
+    """What `distinct` pairs weigh: the sum of all weights that are there for one, NaN being none; without any, 1."""
+    place = np.searchsorted(rows_of_pairs(pairs) * limit + pairs[1], rows * limit + numbers)
+    there = ~np.isnan(weights)
+    total, count = (np.bincount(place[there], some, len(pairs[1])) for some in (weights[there], None))
+    return np.where(count > 0, total, 1.0)
 
 
 def rows_of_pairs(pairs: Pairs) -> Numbers:
@@ -31,5 +40,11 @@ def followed(pairs: Pairs, first: Pairs, then: Pairs, limit: int) -> Pairs:
 def without(own: Numbers, pairs: Pairs) -> Pairs:
     """Pairs without those of a row and its own number."""
     indptr, numbers = pairs
-    kept = numbers != own[rows_of_pairs(pairs)]
+    kept = others(own, pairs)
     return np.concatenate([[0], np.cumsum(kept)])[indptr], numbers[kept]
+
+
+def others(own: Numbers, pairs: Pairs) -> NDArray[np.bool_]:
+    """Which pairs `without` keeps."""
+    kept: NDArray[np.bool_] = pairs[1] != own[rows_of_pairs(pairs)]
+    return kept

@@ -13,6 +13,7 @@ from nfdist.store.json_fields import checked_fields
 
 NUMBER, BOOLEAN, CATEGORY, LIST, TEXT = ENCODINGS = ("number", "boolean", "category", "list", "text")
 NEIGHBORS = "neighbors"  # the column of new nodes that lists ids of the graph
+EDGE_WEIGHT = "weight"  # the column of edges that says what each weighs
 MOST_SHOWN = 100
 _MATRIX = "matrix"  # no type of Arrow
 

@@ -20,7 +20,7 @@ class SourceGraph:
     `features` are [n, f] float32 or float16, dense or as a scipy.sparse CSR array; `labels` are integers [n] with -1
     for none, or [n, questions] of 0, 1 and -1 for multi-label tasks; `split` is int8 [n] of the four numbers above.
     A NaN is a gap, in features that a `schema` says may have some; without one, features and classes have no names.
-    Edges run from sources to targets, exactly as the source lists them.
+    Edges run from sources to targets, exactly as the source lists them; `weights` stand beside them, or there are none.
     """
 
     name: str
@@ -34,6 +34,7 @@ class SourceGraph:
     num_classes: int
     notes: tuple[str, ...] = field(default=())
     schema: Schema | None = None
+    weights: NDArray[Any] | None = None
 
     @property
     def num_nodes(self) -> int:

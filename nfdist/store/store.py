@@ -92,13 +92,10 @@ class GraphStore(Protocol):
 
     @property
     def num_nodes(self) -> int: ...
-
     @property
     def num_features(self) -> int: ...
-
     @property
     def num_classes(self) -> int: ...
-
     @property
     def task(self) -> str: ...
 
@@ -106,14 +103,12 @@ class GraphStore(Protocol):
     def parts(self) -> tuple[Part, ...]: ...
 
     def fingerprint(self) -> str: ...
-
     def take(self, node_ids: Tensor, out: Tensor | None = None) -> Tensor: ...
-
     def labels(self, node_ids: Tensor) -> Tensor: ...
-
     def split(self, node_ids: Tensor) -> Tensor: ...
-
-    def induced(self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False) -> Adjacency: ...
+    def induced(
+        self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False, weights: bool = False
+    ) -> Adjacency: ...
 
 
 class Store(Description):
@@ -168,7 +163,7 @@ class Store(Description):
             out = torch.empty(shape, dtype=dtype)
         elif tuple(out.shape) != shape or out.dtype != dtype:
             raise PartitionError(f"`out` is {out.dtype} {list(out.shape)}, the rows are {dtype} {list(shape)}")
-        return self._dense_rows(ids, out, _dense)
+        return self._dense_rows(ids, out, attrgetter("features"))
 
     def labels(self, node_ids: Tensor) -> Tensor:
         """int64 [k] with -1 for none, or int8 [k, questions]."""
@@ -231,26 +226,36 @@ class Store(Description):
         """Where the sources of each of a part's rows begin, how many there are, and source node ids, on the disk."""
         return self._part(part).in_edges_of(rows)
 
+    def in_edge_weights(self, part: int, start: int, stop: int) -> Tensor:
+        """What stands beside the sources that `in_edges` gives for these rows, in a partition with weights."""
+        return self._part(part).in_edge_weights(start, stop)
+
     def induced(
-        self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False, at_once: int = EDGES_AT_ONCE
+        self,
+        node_ids: Tensor,
+        sources: Tensor | None = None,
+        *,
+        loops: bool = False,
+        weights: bool = False,
+        at_once: int = EDGES_AT_ONCE,
     ) -> Adjacency:
         """The edges to node_ids[r], in row r, from distinct sources by their place; None: from the node ids themselves.
 
-        Each edge is there once; with `loops`, every target among the sources has one to itself. Parts elsewhere may
-        hold sources, but not targets. A thread works on so many edges `at_once`.
+        Each edge is there once; with `loops`, every target among the sources has one to itself, and with `weights` all
+        have those of the graph. Parts elsewhere may hold sources, but not targets. A thread works on so many `at_once`.
         """
         targets = self.checked(node_ids)
         order = np.argsort(targets)
         ascending = targets[order]
         places = targets if sources is None else self.checked(sources)
-        indptr, found = self._induction.edges(ascending, order, self._ranges(ascending), places, loops, at_once)
-        return Adjacency(indptr, found, None if sources is None else len(sources))
+        edges = self._induction.edges(ascending, order, self._ranges(ascending), places, loops, at_once, weights)
+        return replace(edges, columns=None) if sources is None else edges
 
     def with_in_edges(self, in_edges: Sequence[Adjacency]) -> "Store":
         """The same nodes with other edges, of the targets of each part held; the manifest's counts stay as they are."""
         parts = zip(self._held.items(), in_edges, strict=True)
         held = {
-            number: replace(part, indptr=Column(edges.indptr), sources=Column(edges.sources))
+            number: replace(part, indptr=Column(edges.indptr), sources=Column(edges.sources), weights=None)
             for (number, part), edges in parts
         }
         return Store(self.directory, self.manifest, held)
@@ -293,8 +298,3 @@ class Store(Description):
         order = np.argsort(ids)
         ascending = ids[order]
         return [Group(part, order[piece], ascending[piece] - part.start) for part, piece in self._ranges(ascending)]
-
-
-def _dense(part: MappedPart) -> Column:
-    assert isinstance(part.features, Column)
-    return part.features

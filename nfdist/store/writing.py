@@ -15,7 +15,7 @@ from nfdist.errors import PartitionError
 from nfdist.files import written_aside
 from nfdist.store.arrow_files import integer_type, rows_of, write_columns
 from nfdist.store.gate import StoredFile, WholeFile, recorded
-from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, Manifest, Part, part_directory, part_file
+from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, WEIGHTS, Manifest, Part, part_directory, part_file
 from nfdist.store.ranges import Integers, joined, offsets, pieces
 from nfdist.store.schema import Schema
 from nfdist.store.source_graph import SPLIT_NAMES, TRAIN, SourceGraph
@@ -57,9 +57,11 @@ def write_partition(
     directed: bool,
     progress: Callable[[int], None] | None = None,
     edges_at_once: int = EDGES_AT_ONCE,
+    weights: NDArray[np.float32] | None = None,
 ) -> Manifest:
     """Write the graph with in-edges sources[indptr[t] : indptr[t + 1]] of row t; the directory must not exist.
 
+    `weights` stand beside the sources; those of an edge that is there twice must be the same.
     `progress` is called after each part with the number of its nodes. Extra memory is that of the largest part.
     """
     _check(graph, indptr, sources, assignment, num_parts)
@@ -70,7 +72,7 @@ def write_partition(
     index_type = integer_type(max(graph.num_nodes, int(part_edges.max())))
     parts: list[Part] = []
     files: dict[str, StoredFile | WholeFile] = {}
-    needed_bytes = _size_bytes(graph, len(sources), original_ids, index_type)
+    needed_bytes = _size_bytes(graph, len(sources), original_ids, index_type, weights is not None)
     with written_aside(Path(directory), needed_bytes, "partition", PartitionError) as aside:
 
         def store(name: str, columns: dict[str, Any]) -> None:
@@ -83,9 +85,13 @@ def write_partition(
             rows = renumbering.rows_of_part(number)
             for column, columns in _node_files(graph, original_ids, rows).items():
                 store(part_file(number, column), columns)
-            part_indptr, part_sources = _in_edges(indptr, sources, rows, renumbering, index_type, edges_at_once)
+            part_indptr, part_sources, part_weights = _in_edges(
+                indptr, sources, weights, rows, renumbering, index_type, edges_at_once
+            )
             store(part_file(number, "indptr"), {"indptr": pa.array(part_indptr)})
             store(part_file(number, "sources"), {"sources": pa.array(part_sources)})
+            if part_weights is not None:
+                store(part_file(number, WEIGHTS), {WEIGHTS: pa.array(part_weights)})
             parts.append(_part(graph, renumbering, number, part_sources))
             if progress:
                 progress(len(rows))
@@ -119,25 +125,31 @@ def _node_files(graph: SourceGraph, original_ids: Any, rows: Integers) -> dict[s
 def _in_edges(
     indptr: Integers,
     sources: Integers,
+    weights: NDArray[np.float32] | None,
     rows: Integers,
     renumbering: Renumbering,
     index_type: Any,
     edges_at_once: int,
-) -> tuple[Integers, Integers]:
-    """The in-edges of a part's rows, sources as node ids, ascending within a target."""
+) -> tuple[Integers, Integers, NDArray[np.float32] | None]:
+    """The in-edges of a part's rows, sources as node ids, ascending within a target, and what these weigh."""
     starts = indptr[rows].astype(np.int64, copy=False)
     counts = indptr[rows + 1] - starts
     part_indptr = offsets(counts, index_type)
     part_sources = np.empty(int(part_indptr[-1]), dtype=index_type)
+    part_weights = None if weights is None else np.empty(len(part_sources), np.float32)
     source_bits = len(renumbering.rows).bit_length()
     for piece in pieces(counts, edges_at_once):
-        keys = renumbering.node_ids[sources[joined(starts[piece], counts[piece])]].astype(np.int64, copy=False)
+        positions, place = joined(starts[piece], counts[piece]), slice(*part_indptr[[piece.start, piece.stop]])
+        keys = renumbering.node_ids[sources[positions]].astype(np.int64, copy=False)
         keys |= np.repeat(np.arange(piece.stop - piece.start, dtype=np.int64) << source_bits, counts[piece])
-        if not (keys[1:] >= keys[:-1]).all():
+        if weights is not None and part_weights is not None:
+            order = np.argsort(keys, kind="stable")
+            keys, part_weights[place] = keys[order], weights[positions[order]]
+        elif not (keys[1:] >= keys[:-1]).all():
             keys.sort()
         keys &= (1 << source_bits) - 1
-        part_sources[part_indptr[piece.start] : part_indptr[piece.stop]] = keys
-    return part_indptr, part_sources
+        part_sources[place] = keys
+    return part_indptr, part_sources, part_weights
 
 
 def _part(graph: SourceGraph, renumbering: Renumbering, number: int, part_sources: Integers) -> Part:
@@ -223,7 +235,7 @@ def _sparse_index_type(features: Any) -> Any:
     return integer_type(max(features.nnz, features.shape[1]))
 
 
-def _size_bytes(graph: SourceGraph, num_edges: int, original_ids: Any, index_type: Any) -> int:
+def _size_bytes(graph: SourceGraph, num_edges: int, original_ids: Any, index_type: Any, weighted: bool) -> int:
     """The bytes of the columns: the files add a little."""
     index_bytes = np.dtype(index_type).itemsize
     if scipy.sparse.issparse(graph.features):
@@ -233,7 +245,7 @@ def _size_bytes(graph: SourceGraph, num_edges: int, original_ids: Any, index_typ
         feature_bytes = graph.features.nbytes
     label_bytes = 8 if graph.labels.ndim == 1 else graph.labels.shape[1]
     node_bytes = graph.num_nodes * (1 + label_bytes + 2 * index_bytes)
-    return int(feature_bytes + 2 * original_ids.nbytes + node_bytes + num_edges * index_bytes)
+    return int(feature_bytes + 2 * original_ids.nbytes + node_bytes + num_edges * (index_bytes + 4 * weighted))
 
 
 def _check(graph: SourceGraph, indptr: Integers, sources: Integers, assignment: Integers, num_parts: int) -> None:

@@ -96,6 +96,7 @@ class Assembler:
         return self.store.take(own, buffer.rows(len(own), self.store)).to(self.dtype)
 
     def _relations(self, node_ids: list[Tensor]) -> tuple[list[Relation], Halo | None]:
+        assert self.hops.weighted == self.relation.weights
         own, hops = node_ids[self.world.rank], range(1, self.relation.order + 1)
         if self.relation.scope == "rank" or self.world.size == 1 or not hops:
             patterns = [self.hops.induced(hop, own) for hop in hops]

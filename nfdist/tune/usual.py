@@ -28,12 +28,12 @@ COMMON: Mapping[str, Any] = {
 }
 OWN: Mapping[str, Mapping[str, Any]] = {
     "nodeformer": {},
-    "mlp": {"relation.order": 0},
+    "mlp": {"relation.order": 0, "relation.weights": False},
     "gcn": {},
     # Wu et al. 2019: one linear map takes large steps and little decay.
     "sgc": {"train.learning_rate": 0.2, "train.weight_decay": 5e-5, "model.dropout": 0.0},
     # Veličković et al. 2018: 8 heads of 8 channels; dropout 0.6 there, also of attention weights, which is not here.
-    "gat": {"model.heads": 8, "model.channels": 8, "train.learning_rate": 5e-3},
+    "gat": {"model.heads": 8, "model.channels": 8, "train.learning_rate": 5e-3, "relation.weights": False},
     # Abu-El-Haija et al. 2019: the powers 0, 1 and 2 share the width.
     "mixhop": {},
     "jknet": {},
@@ -50,9 +50,11 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     },
 }
 BASELINES = tuple(name for name in MODELS if name != "nodeformer")
-# What a comparison takes from its configuration for all models: the graph, the split, the seeds, the batches.
+# What a comparison takes from its configuration for all models: the graph, with its weights for those that heed them,
+# the split, the seeds, the batches.
 SHARED_SECTIONS = ("data", "evaluate", "run", "observe")
 SHARED = (
+    "relation.weights",
     *("train.seeds", "train.batch_nodes", "train.batch_from", "train.sampling", "train.walk_length"),
     *("train.evaluate_every", "train.checkpoint_every", "train.keep", "train.precision"),
 )

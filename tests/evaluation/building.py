@@ -1,6 +1,6 @@
 """Graphs on disk for the tests of evaluation, and what a model's own forward pass says about them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +16,9 @@ from nfdist.evaluation.full import FullGraph
 from nfdist.graph.relation import build_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw, Output
+from nfdist.partitioning.pipeline import order_edges
 from nfdist.store.hops import Hops
+from nfdist.store.source_graph import SourceGraph
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from nfdist.world import World
@@ -54,6 +56,39 @@ def write_graph(
     return directory
 
 
+def weighted_graph() -> SourceGraph:
+    """60 nodes whose edges weigh from nothing to a thousand, some of them listed again, the other way around or not."""
+    graph, stream = build_graph(num_edges=200), np.random.default_rng(6)
+    sources = np.concatenate([graph.sources, graph.sources[:40], graph.targets[20:70]])
+    targets = np.concatenate([graph.targets, graph.targets[:40], graph.sources[20:70]])
+    weights = 10 ** stream.uniform(-3, 3, len(sources)) * (stream.random(len(sources)) < 0.9)
+    return replace(graph, sources=sources, targets=targets, weights=weights)
+
+
+def write_weighted_graph(directory: Path, directed: bool, num_parts: int) -> Path:
+    """The graph above on disk."""
+    graph = weighted_graph()
+    edges = order_edges(graph, directed)
+    assert edges.weights is not None
+    assignment = np.random.default_rng(9).integers(0, num_parts, graph.num_nodes)
+    indptr, sources, weights = (column.numpy() for column in (edges.indptr, edges.sources, edges.weights))
+    write_partition(directory, graph, indptr, sources, assignment, num_parts, RECIPE, directed, weights=weights)
+    return directory
+
+
+def weight_matrix(store: Store, directed: bool) -> Tensor:
+    """What the edge s -> t of the weighted graph weighs, in row t by node id: the definition, an edge at a time."""
+    graph = weighted_graph()
+    assert graph.weights is not None
+    place = store.node_ids(graph.original_ids).tolist()
+    matrix = torch.zeros(store.num_nodes, store.num_nodes, dtype=torch.float64)
+    for source, target, weight in zip(graph.sources.tolist(), graph.targets.tolist(), graph.weights, strict=True):
+        matrix[place[target], place[source]] += weight
+        if not directed:
+            matrix[place[source], place[target]] += weight
+    return matrix.fill_diagonal_(1).float().double()
+
+
 @dataclass(frozen=True)
 class Options:
     """The sections of a model."""
@@ -72,7 +107,9 @@ def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
     """Logits of the whole graph, by the model itself."""
     everyone = torch.arange(store.num_nodes)
     order, normalize = net.relation.order, net.relation.normalize
-    relations = build_relations(store.induced(everyone), order, normalize, torch.float64)
+    heeded = net.relation.weights
+    graph = store.induced(everyone, loops=heeded, weights=heeded)
+    relations = build_relations(graph, order, normalize, torch.float64)
     with torch.no_grad():
         output: Output = net(store.take(everyone).double(), relations, Draw(seed, 0, everyone))
     return output.logits
@@ -86,6 +123,5 @@ def full_graph(
 ) -> FullGraph:
     store = Store.open(path)
     with patch.object(Budget, "within", lambda *_: budget):
-        return FullGraph(
-            store, Hops.open(store, options.relation.order), options.relation, world or World(), dtype=dtype
-        )
+        hops = Hops.open(store, options.relation.order, weighted=options.relation.weights)
+        return FullGraph(store, hops, options.relation, world or World(), dtype=dtype)

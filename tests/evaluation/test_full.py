@@ -1,6 +1,7 @@
 """The evaluation of a whole graph equals the model's own forward pass, in any world, partition and memory."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import cycle, product
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nfdist.config import ModelConfig, RelationConfig
-from nfdist.errors import ConfigError, NfdistError
+from nfdist.errors import ConfigError, NfdistError, PartitionError
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import FullGraph
 from nfdist.graph.spill import Spill
@@ -34,6 +35,7 @@ from tests.evaluation.building import (
     forward,
     full_graph,
     write_graph,
+    write_weighted_graph,
 )
 from tests.model.building import ATTENTION, OPTIONS
 from tests.store.building import RECIPE, build_graph
@@ -41,6 +43,10 @@ from tests.worlds import run_world
 
 SEED = 4
 GRAPHS = [*product(("directed", "undirected"), (1, 2, 7)), ("sparse", 7), ("no edges", 2), ("one full part", 3)]
+WEIGHTED = [
+    Options(options.model, options.attention, replace(options.relation, weights=True, normalize=normalize))
+    for options, normalize in ((PAPER, True), (TWO_HOPS, True), (PAPER, False))
+]
 CASES = list(zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS]), strict=False))
 
 
@@ -196,3 +202,28 @@ def test_memory_stays_within_its_limit(tmp_path: Path) -> None:
     store = Store.open(path)
     with pytest.raises(ConfigError, match=r"a memory limit of 5MiB is too low for 60,000 nodes .* at least \d+MiB"):
         FullGraph(store, Hops.open(store, 1), PAPER.relation, World(), memory_bytes=5 << 20)
+
+
+def weighted_cases(world: World, folder: Path) -> list[list[list[float]]]:
+    """The logits of this rank's rows, and those of a rank that holds some of the parts."""
+    logits = []
+    for directed, options, budget in product((True, False), WEIGHTED, (SMALL, LARGE)):
+        graph = full_graph(folder / f"directed={directed}", options, budget, world)
+        logits.append(graph.evaluate(options.build(5), SEED).logits.tolist())
+    return logits
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_weights_of_edges_count_alike_in_every_world(size: int, tmp_path: Path) -> None:
+    for directed in (True, False):
+        path = write_weighted_graph(tmp_path / f"directed={directed}", directed, 3)
+        Hops.open(Store.open(path), 2)
+    ranks = run_world(size, weighted_cases, tmp_path) if size > 1 else [weighted_cases(World(), tmp_path)]
+    for case, (directed, options, _) in enumerate(product((True, False), WEIGHTED, (SMALL, LARGE))):
+        wanted = forward(options.build(5), Store.open(tmp_path / f"directed={directed}"), SEED)
+        assert difference(torch.cat([rows_of(rank[case]) for rank in ranks]), wanted) < 1e-10, (directed, case)
+
+
+def test_weights_that_are_not_there_are_refused_in_a_line(graphs: Path) -> None:
+    with pytest.raises(PartitionError, match=r"relation.weights = true needs edge weights, and .* has none: partition"):
+        full_graph(graphs / "directed 2", WEIGHTED[0], LARGE)

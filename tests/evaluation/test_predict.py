@@ -3,20 +3,25 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
 
 from nfdist.attention.dense import dense_attend
 from nfdist.config import RelationConfig
+from nfdist.errors import ConfigError
 from nfdist.evaluation.new_nodes import NewNodes
-from nfdist.evaluation.predict import NODES_AT_ONCE, StatesPredictor
+from nfdist.evaluation.predict import NODES_AT_ONCE, StatesPredictor, _totals
 from nfdist.evaluation.states import States
 from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
 from tests.comparing import difference
-from tests.evaluation.building import Options, write_graph
+from tests.evaluation.building import Options, weight_matrix, weighted_graph, write_graph, write_weighted_graph
 from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
@@ -163,3 +168,92 @@ def test_new_nodes_together_hear_each_other_as_the_dense_definition_says(
     assert difference(found, dense_predictions(options, store, features, neighbors, among)) < 1e-9
     if options.relation.order and options.relation.gate != "none" and name != "graph branch":
         assert difference(found, dense_predictions(options, store, features, neighbors)) > 1e-3
+
+
+HEEDED = [
+    (model, attention, replace(relation, weights=True))
+    for model, attention, relation in OPTIONS.values()
+    if relation.order
+]
+
+
+def all_edges() -> pa.Table:
+    """The weighted graph's own edges, as they are listed."""
+    graph = weighted_graph()
+    ids = graph.original_ids
+    return pa.table({"source": ids[graph.sources], "target": ids[graph.targets], "weight": graph.weights})
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("options", HEEDED, ids=[name for name, (_, _, one) in OPTIONS.items() if one.order])
+def test_with_the_weights_of_its_edges_a_node_of_the_graph_gets_its_own_logits(
+    options: Any, directed: bool, tmp_path: Path
+) -> None:
+    heeded, store = Options(*options), Store.open(write_weighted_graph(tmp_path / "p", directed, 3))
+    trained = trained_model(heeded, store)
+    evaluation, _ = evaluate_with_states(tmp_path, trained, store)
+    everyone = torch.arange(NODES).flip(0)
+    nodes = pa.table({"id": store.original_ids(everyone), "features": store.take(everyone).tolist()})
+    predictor = StatesPredictor(trained, States.open(tmp_path, trained), store)
+    edges = all_edges()
+    pq.write_table(nodes, tmp_path / "new.parquet")
+    pyarrow.csv.write_csv(edges, tmp_path / "edges.csv")
+    read = NewNodes.read(tmp_path / "new.parquet", store, tmp_path / "edges.csv")
+    for new_nodes in (NewNodes.from_table(nodes, store, edges), read):
+        assert difference(predictor.logits(new_nodes, 17), evaluation.logits[everyone]) < 1e-10
+    unsaid = predictor.logits(NewNodes.from_table(nodes, store, edges.drop_columns("weight")))
+    if heeded.relation.gate != "none":
+        assert difference(unsaid, evaluation.logits[everyone]) > 1e-3
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_edges_weigh_1_unless_a_table_says_what(directed: bool, tmp_path: Path) -> None:
+    store = Store.open(write_weighted_graph(tmp_path / "p", directed, 3))
+    known = [str(one) for one in store.original_ids(torch.tensor([3, 8, 20]))]
+    nodes = pa.table({"id": ["a", "b"], "features": [[0.0] * 5] * 2, "neighbors": [[*known[:2], known[0]], [known[2]]]})
+    edges = pa.table(
+        {"source": [known[1], known[1], "a", "a"], "target": ["a", "a", "b", "b"], "weight": [2.0, 0.5, 3, 4]}
+    )
+    found = NewNodes.from_table(nodes, store, edges, together=True)
+    assert found.weights is not None
+    assert found.neighbors[1].tolist() == [3, 8, 20]
+    assert found.weights.tolist() == [1, 2.5, 1]
+    assert found.among is not None
+    assert found.among_weights is not None
+    assert [row.tolist() for row in found.among] == ([[0, 0, 1], [0]] if directed else [[0, 1, 2], [1, 0]])
+    assert found.among_weights.tolist() == ([7] if directed else [7, 7])
+    wrong = edges.set_column(2, "weight", pa.array([2.0, 0.5, None, 4]))
+    with pytest.raises(ConfigError, match=r"row 3 has the weight nan: give a finite number from 0 on"):
+        NewNodes.from_table(nodes, store, wrong, together=True)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_new_nodes_together_weigh_each_other_as_the_definition_says(directed: bool, tmp_path: Path) -> None:
+    """One convolution's worth: Â_1 of the rows of new nodes, beside the graph whose own degrees stay."""
+    model, attention, relation = OPTIONS["paper's large graphs"]
+    options = Options(model, attention, replace(relation, weights=True, order=1))
+    store = Store.open(write_weighted_graph(tmp_path / "p", directed, 3))
+    trained = trained_model(options, store)
+    evaluate_with_states(tmp_path, trained, store)
+    known = [str(one) for one in store.original_ids(torch.tensor([3, 8]))]
+    nodes = pa.table({"id": list("abc"), "features": torch.randn(3, 5).tolist()})
+    ends = {"source": [known[0], known[1], "a", "c"], "target": ["a", "b", "b", "b"], "weight": [2.0, 0.5, 3, 4]}
+    new_nodes = NewNodes.from_table(nodes, store, pa.table(ends), together=True)
+    predictor = StatesPredictor(trained, States.open(tmp_path, trained), store)
+    ((of_graph, among),) = predictor._hops(new_nodes)
+    joins, each = torch.zeros(3, NODES, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    joins[0, 3], joins[1, 8], each[1, 0], each[1, 2] = 2, 0.5, 3, 4
+    if not directed:
+        each[0, 1], each[2, 1] = 3, 4
+    received = joins.sum(1) + each.sum(1)
+    sent = each.sum(0) if directed else received
+    matrix = weight_matrix(store, directed)
+    from_old = joins / (received[:, None] * matrix.sum(0)).sqrt()
+    from_new = each / (received[:, None] * sent).sqrt()
+    old, new = torch.eye(NODES, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    everyone = slice(0, 3)
+    assert difference(of_graph.sums(everyone, old, torch.zeros(3, NODES, dtype=torch.float64)), from_old) < 1e-10
+    states = torch.zeros(NODES, 3, dtype=torch.float64)
+    heard = of_graph.sums(everyone, states, new) + among.sums(everyone, new, new)
+    assert difference(heard, from_new) < 1e-10
+    assert difference(_totals([of_graph, among]), from_old.sum(1) + from_new.sum(1)) < 1e-10

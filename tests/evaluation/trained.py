@@ -32,7 +32,7 @@ def evaluate_with_states(
     """An evaluation that leaves its states in a folder."""
     world = world or World()
     model = trained.nodeformer("this test")
-    hops = Hops.open(store, model.relation.order)
+    hops = Hops.open(store, model.relation.order, weighted=model.relation.weights)
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:
         evaluation = full.evaluate(

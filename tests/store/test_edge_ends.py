@@ -26,7 +26,8 @@ def rows_of(**columns: Any) -> Rows:
 
 
 def as_lists(joined: Joined) -> list[list[int]]:
-    return [values.tolist() for values in vars(joined).values()]
+    ends = joined.targets, joined.sources, joined.new_targets, joined.new_sources
+    return [values.tolist() for values in ends]
 
 
 def test_names_are_found_by_their_spelling(store: Store) -> None:

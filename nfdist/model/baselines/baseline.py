@@ -33,6 +33,7 @@ class Baseline(nn.Module, ABC):
     needs_graph = True
     crosses_ranks = False
     has_auxiliary_loss = False
+    heeds_weights = True
     sweeps = False
     input: InputLinear
     norms: nn.ModuleList

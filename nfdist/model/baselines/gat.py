@@ -19,6 +19,8 @@ from nfdist.sparse.dgl_door import dgl_layers
 class GAT(Baseline):
     """`layers` layers of `heads` heads, each `channels` wide and side by side; the last has one head, the logits."""
 
+    heeds_weights = False
+
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         hidden = self.model.layers - 1
         shapes = [(self.model.channels, self.model.heads)] * hidden + [(num_outputs, 1)]

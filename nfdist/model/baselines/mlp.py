@@ -15,6 +15,7 @@ class MLP(Baseline):
     """Every node by itself."""
 
     orders = range(2)
+    heeds_weights = False
     needs_graph = False
     crosses_ranks = True
 

@@ -42,10 +42,13 @@ def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
         validation.check_features(raw.name, rows, original_ids)
         schema = Schema.of_matrix(rows.shape[1], str(rows.dtype), **names)
     rows = _normalized(raw.name, rows, schema, original_ids)
-    sources, targets = _choose_edges(raw, rows, schema, options.knn)
-    return SourceGraph(
-        raw.name, original_ids, sources, targets, rows, labels, split, task, num_classes, tuple(raw.notes), schema
-    )
+    ends = _choose_edges(raw, rows, schema, options.knn)
+    weights = None if options.knn else raw.weights
+    if weights is not None:
+        validation.check_weights(raw.name, weights, ends, original_ids)
+        raw.notes.append("edge weights are stored, and used only where relation.weights=true asks for them")
+    notes = tuple(raw.notes)
+    return SourceGraph(raw.name, original_ids, *ends, rows, labels, split, task, num_classes, notes, schema, weights)
 
 
 def _normalized(name: str, rows: Any, schema: Schema, original_ids: NDArray[Any]) -> Any:

@@ -35,6 +35,14 @@ def to_rows(
     return rows[0], rows[1]
 
 
+def to_weights(column: pa.ChunkedArray, where: str) -> NDArray[Any]:
+    """What every edge weighs, NaN where that is missing."""
+    column = decoded(column)
+    if not is_number(column.type):
+        raise PartitionError(f"{where}: edge weights must be numbers, got {column.type}: or name the column otherwise")
+    return to_numbers(column)
+
+
 def to_labels(column: pa.ChunkedArray, where: str, name: str) -> tuple[NDArray[Any], tuple[Any, ...]]:
     """Labels [n], or [n, questions] of a list column, and the names of classes, in the order of the alphabet."""
     column = decoded(column)

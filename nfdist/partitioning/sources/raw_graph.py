@@ -16,7 +16,7 @@ class RawGraph:
 
     `features` are a matrix, dense or sparse, or the columns of a table. `members` maps the codes of the official split
     to masks or node numbers, as `splits.official` takes them. `names` are what the user calls ids, labels and classes,
-    as fields of a Schema.
+    as fields of a Schema. `weights` stand beside the edges.
     """
 
     name: str
@@ -29,3 +29,4 @@ class RawGraph:
     num_classes: int = 0
     notes: list[str] = field(default_factory=list)
     names: dict[str, Any] = field(default_factory=dict)
+    weights: NDArray[Any] | None = None

@@ -51,6 +51,24 @@ def check_edges(name: str, sources: NDArray[Any], targets: NDArray[Any], num_nod
         check_range(f"{name}: edge {what}", ends, num_nodes, "nodes")
 
 
+def check_weights(name: str, weights: NDArray[Any], ends: tuple[Any, Any], original_ids: NDArray[Any]) -> None:
+    """Refuse weights of edges that are not one finite number from 0 on for each."""
+    if weights.shape != ends[0].shape:
+        got = list(weights.shape)
+        raise PartitionError(
+            f"{name}: edge weights have the shape {got}, there are {len(ends[0])} edges: give one each"
+        )
+    if weights.dtype.kind not in "iufb":
+        raise PartitionError(f"{name}: edge weights must be numbers, got {weights.dtype}")
+    wrong = np.flatnonzero(~((weights >= 0) & (weights <= np.finfo(np.float32).max)))  # NaN is neither
+    if len(wrong):
+        source, target = (original_ids[rows[wrong[0]]] for rows in ends)
+        raise PartitionError(
+            f"{name}: {len(wrong)} edge weights are negative, missing or not finite, the first is "
+            f"{weights[wrong[0]]} of the edge {source!s:.100} -> {target!s:.100}: repair or drop these edges"
+        )
+
+
 def check_ids(name: str, original_ids: NDArray[Any]) -> None:
     """Refuse node ids that are not one integer or text a node, or occur twice."""
     if original_ids.ndim != 1:

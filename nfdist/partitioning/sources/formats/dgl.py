@@ -18,6 +18,7 @@ from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_edges, check_integers, check_length, check_range
 from nfdist.reading import reading
+from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import check_column
 
 _FEATURES, _LABELS = ("feat", "features"), ("label", "labels")
@@ -27,11 +28,12 @@ _MASKS = {f"{word}_mask": code for word, code in splits.WORDS.items()}
 
 
 def read_graph(path: Path, name: str, options: SourceOptions) -> RawGraph:
-    """The one graph of a DGL graph file; edge data is dropped with a note."""
+    """The one graph of a DGL graph file; edge data is dropped with a note, except weights."""
     graph = _load_graph(path)
     check_edges(str(path), graph.sources, graph.targets, graph.num_nodes)
     raw = _from_data(path, name, graph.node_data, graph.sources, graph.targets, options)
-    raw.notes += _note_dropped("edge", graph.edge_data)
+    raw.weights = graph.edge_data.get(EDGE_WEIGHT)
+    raw.notes += _note_dropped("edge", [key for key in graph.edge_data if key != EDGE_WEIGHT])
     return raw
 
 

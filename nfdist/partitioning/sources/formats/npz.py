@@ -27,7 +27,7 @@ _LISTED = re.compile(r"(?P<set>.*)split_(?P<word>train|val|valid|validation|test
 
 
 def read(path: Path, name: str, options: SourceOptions) -> RawGraph:
-    """The graph of an .npz: `edge_index`, features, `label` and splits; other arrays are ignored with a note.
+    """The graph of an .npz: `edge_index`, `edge_weight`, features, `label` and splits; others are ignored with a note.
 
     Labels and ids may be other arrays, named as columns are; edges are row numbers all the same.
     """
@@ -41,13 +41,14 @@ def read(path: Path, name: str, options: SourceOptions) -> RawGraph:
         ids = arrays.read(options.id_column) if options.id_column else None
         chosen = _choose_splits(arrays.names)
         members = {code: _read_member(arrays, key) for code, key in chosen.items()}
-        used = {"edge_index", "feat", label, options.id_column, *CSR_PARTS, *chosen.values()}
+        weights = arrays.read("edge_weight") if "edge_weight" in arrays.names else None
+        used = {"edge_index", "edge_weight", "feat", label, options.id_column, *CSR_PARTS, *chosen.values()}
         ignored = [key for key in arrays.names if key not in used]
     if edges.ndim != 2 or len(edges) != 2:
         raise PartitionError(f"{path}: edge_index must be [2, edges], sources first, got {list(edges.shape)}")
     notes = [f"ignored arrays: {', '.join(ignored)}"] if ignored else []
     official = members if members and name not in splits.UNOFFICIAL else None
-    return RawGraph(name, edges[0], edges[1], features, labels, ids, official, notes=notes)
+    return RawGraph(name, edges[0], edges[1], features, labels, ids, official, notes=notes, weights=weights)
 
 
 def count(path: Path, options: SourceOptions) -> SourceCounts:

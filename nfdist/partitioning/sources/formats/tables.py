@@ -21,6 +21,7 @@ from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_not_empty
 from nfdist.reading import reading
 from nfdist.store.columns import is_empty, is_list, is_number, is_text, to_ids
+from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import SUFFIXES, Rows, Table, check_column, find_table, open_table
 
 OPTIONS = (*NODE_COLUMNS, "source_column", "target_column", "columns")
@@ -82,10 +83,10 @@ def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
     members = _read_members(rows, picked, where, notes)
     features = TableFeatures(rows, picked.features, ids, options.said, options.feature_columns, picked.unused)
     ends = [edges.pick(options.source_column, _SOURCES), edges.pick(options.target_column, _TARGETS)]
-    sources, targets = _read_edges(edges, ends, ids, picked.ids, notes)
+    sources, targets, weights = _read_edges(edges, ends, ids, picked.ids, notes)
     names = {"id_column": picked.ids or "id", "label_column": picked.labels, "class_names": class_names}
     names |= {"source_column": ends[0], "target_column": ends[1]}
-    return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes, names=names)
+    return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes, names=names, weights=weights)
 
 
 def _open(folder: Path, what: str) -> Table:
@@ -177,23 +178,29 @@ def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]
 
 def _read_edges(
     edges: Table, ends: list[str], ids: NDArray[Any], id_column: str, notes: list[str]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     where = str(edges.files[0])
     if not all(ends):
         have = ", ".join(edges.schema.names)
         raise PartitionError(f"{where} needs columns source and target, or their names in the options; it has {have}")
-    dropped = [name for name in edges.schema.names if name not in ends]
+    weighted = [EDGE_WEIGHT] if EDGE_WEIGHT in edges.schema.names and EDGE_WEIGHT not in ends else []
+    edges.check_once(weighted)
+    dropped = [name for name in edges.schema.names if name not in (*ends, *weighted)]
     if dropped:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         notes.append(f"dropped edge columns: {', '.join(dropped[:_MOST_NAMED])}{more}")
     integers = ids.dtype.kind in "iu"
+    names, numbers = [*ends, *weighted], dict.fromkeys(weighted, pa.float64())
     try:
-        table = edges.read(ends, dict.fromkeys(ends, pa.int64() if integers else pa.string()))
+        table = edges.read(names, {**dict.fromkeys(ends, pa.int64() if integers else pa.string()), **numbers})
     except PartitionError:
+        if edges.is_csv:
+            cells.refuse_words(edges, weighted)
         if not (edges.is_csv and integers):
             raise
-        table = edges.read(ends, dict.fromkeys(ends, pa.string()))  # to name the id that is no integer
-    return columns.to_rows([table[end] for end in ends], ids, where, id_column)
+        table = edges.read(names, {**dict.fromkeys(ends, pa.string()), **numbers})  # to name the id that is no integer
+    weights = columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
+    return *columns.to_rows([table[end] for end in ends], ids, where, id_column), weights
 
 
 def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:

@@ -55,7 +55,10 @@ def test_a_saved_graph_comes_back_exactly(tmp_path: Path) -> None:
     assert np.array_equal(found.features, graph.ndata["feat"])
     assert np.array_equal(found.labels, graph.ndata["label"])
     assert np.array_equal(found.split, SPLIT)
-    assert found.notes == ("dropped node data: year", "dropped edge data: weight")
+    assert found.weights is not None
+    assert np.array_equal(found.weights, graph.edata["weight"])
+    assert found.notes[0] == "dropped node data: year"
+    assert found.notes[1:] == ("edge weights are stored, and used only where relation.weights=true asks for them",)
     assert counts(path, SourceOptions()) == SourceCounts(NODES, EDGES, 5, None, "float32")
 
 

@@ -147,8 +147,8 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
 
 
 def test_other_arrays_are_ignored_with_a_note(tmp_path: Path) -> None:
-    graph = load(save(tmp_path, edge_weight=np.ones(5), year=np.ones(NODES)), OPTIONS)
-    assert graph.notes == ("ignored arrays: edge_weight, year",)
+    graph = load(save(tmp_path, edge_attr=np.ones(5), year=np.ones(NODES)), OPTIONS)
+    assert graph.notes == ("ignored arrays: edge_attr, year",)
 
 
 BAD = [

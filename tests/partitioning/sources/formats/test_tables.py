@@ -60,7 +60,8 @@ def test_parquet_comes_back_by_original_id(tmp_path: Path, ids: list[Any], split
     assert graph.original_ids[graph.targets].tolist() == [ids[1], ids[2], ids[3]]
     assert graph.labels.tolist() == [1, 0, -1, 2]
     assert graph.split.tolist() == [1, 2, 0, 3]
-    assert graph.notes == ("dropped edge columns: weight",)
+    assert graph.weights is not None
+    assert graph.weights.tolist() == [0.5, 1.0, 2.0]
     assert counts(source, SourceOptions()) == SourceCounts(4, 3, 3, None, "float32")
 
 
