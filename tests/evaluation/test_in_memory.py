@@ -1,5 +1,6 @@
 """The evaluation of a baseline is its forward pass over the whole graph, and every rank has its own rows of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.in_memory import InMemoryGraph
+from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline
+from nfdist.model.baselines.gcn import SGC, DropEdge
 from nfdist.model.build import build_model
 from nfdist.model.protocol import Draw
 from nfdist.store.distributed import DistributedStore
@@ -18,7 +21,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
-from tests.evaluation.building import OUTPUTS, write_graph
+from tests.evaluation.building import OUTPUTS, weight_matrix, write_graph, write_weighted_graph
 from tests.model.baselines.reference import dense_logits
 from tests.needs import MODELS_LEFT_OUT
 from tests.worlds import run_world
@@ -99,3 +102,30 @@ def test_nodeformer_keeps_its_own_evaluation(folder: Path) -> None:
     store = Store.open(folder / "directed")
     graph = open_evaluation_graph(Config(), store, Hops.open(store, 2), World(), dtype=torch.float32)
     assert isinstance(graph, FullGraph)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_baselines_sum_by_the_weights_of_edges(directed: bool, tmp_path: Path) -> None:
+    store, config = Store.open(write_weighted_graph(tmp_path / "p", directed, 3)), config_of("sgc", 1)
+    config = replace(config, relation=RelationConfig(order=1, weights=True))
+    graph = open_evaluation_graph(config, store, Hops.open(store, 1, weighted=True), World(), dtype=torch.float64)
+    model, matrix = build(config, store), weight_matrix(store, directed)
+    assert isinstance(model, SGC)
+    normalized = matrix / (matrix.sum(1, keepdim=True) * matrix.sum(0)).sqrt()
+    rows = torch.linalg.matrix_power(normalized, model.model.layers) @ store.take(torch.arange(60)).double()
+    wanted = rows @ model.input.weight.t() + model.convolutions[-1].bias
+    assert difference(graph.evaluate(model, 4).logits, wanted) < 1e-10
+
+
+def test_edges_that_dropedge_leaves_keep_their_weights(tmp_path: Path) -> None:
+    store, config = Store.open(write_weighted_graph(tmp_path / "p", True, 3)), config_of("dropedge", 1)
+    model, everyone = build(config, store).train(), torch.arange(60)
+    assert isinstance(model, DropEdge)
+    relation = Relation.build(Hops.open(store, 1, weighted=True).induced(1, everyone), dtype=torch.float64)
+    left = model.messages(relation, Draw(0, 3, everyone))
+    assert left.adjacency.num_edges < relation.adjacency.num_edges
+    ends = left.adjacency.targets.long(), left.adjacency.sources.long()
+    kept = torch.zeros(60, 60, dtype=torch.float64)
+    kept[ends] = weight_matrix(store, directed=True)[ends]
+    wanted = kept / (kept.sum(1, keepdim=True) * kept.sum(0)).sqrt()
+    assert difference(left.edge_weights, wanted[ends]) < 1e-10

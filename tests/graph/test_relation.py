@@ -1,5 +1,6 @@
 """Relations are products with the dense matrices of the definition."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,15 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.graph.relation import Relation, build_relations, build_world_relations, relate
+from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import assert_same, difference
-from tests.evaluation.building import weight_matrix, write_weighted_graph
+from tests.evaluation.building import Options, weight_matrix, write_weighted_graph
+from tests.model.building import OPTIONS
 from tests.model.reference import adjacency_matrix, weighted
 from tests.worlds import run_world
 
@@ -64,11 +67,11 @@ def test_weights_are_those_of_the_definition_in_order_1_alone(normalize: bool, d
         assert_same(relations[0].propagate(rows), first @ rows, [rows], 1e-10)
 
 
-def of_all_ranks(world: World, path: str, held: list[list[int]]) -> list[list[list[float]]]:
+def of_all_ranks(world: World, path: str) -> list[list[list[float]]]:
     """Â_1 of this rank's rows of the batches together, as it holds some of the parts or all."""
     found = []
     whole = Store.open(path)
-    for store in (whole, DistributedStore(Store.open(path, held[world.rank]), world)):
+    for store in (whole, DistributedStore(Store.open(path, [world.rank]), world)):
         batches = list(torch.arange(50).split(50 // world.size + 1))
         everyone, sizes = torch.cat(batches), [len(batch) for batch in batches]
         pattern = Hops.open(store, 1, weighted=True).induced(1, batches[world.rank], everyone)
@@ -78,12 +81,10 @@ def of_all_ranks(world: World, path: str, held: list[list[int]]) -> list[list[li
     return found
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_weights_meet_across_ranks(size: int, tmp_path: Path) -> None:
+def test_weights_meet_across_ranks(tmp_path: Path) -> None:
     path = write_weighted_graph(tmp_path / "p", directed=True, num_parts=3)
-    held = [[rank, 2] if rank == 0 and size == 2 else [rank] for rank in range(size)]
     wanted = dense_weights(weight_matrix(Store.open(path), directed=True)[:50, :50], normalize=True)
-    ranks = run_world(size, of_all_ranks, str(path), held)
+    ranks = run_world(3, of_all_ranks, str(path))
     for store in range(2):
         rows = torch.cat([torch.tensor(rank[store], dtype=torch.float64) for rank in ranks])
         assert difference(rows, wanted) < 1e-10
@@ -93,3 +94,21 @@ def test_a_weighted_graph_needs_its_loops(tmp_path: Path) -> None:
     store = Store.open(write_weighted_graph(tmp_path / "p", directed=True, num_parts=1))
     with pytest.raises(ConfigError, match="lacks some self-loops"):
         build_relations(store.induced(torch.arange(60), weights=True), 1)
+
+
+def test_the_edge_loss_knows_no_weights(tmp_path: Path) -> None:
+    store = Store.open(write_weighted_graph(tmp_path / "p", directed=True, num_parts=1))
+    model, attention, relation = OPTIONS["defaults"]
+    net = Options(replace(model, layers=1), attention, replace(relation, order=1)).build(5)
+    everyone = torch.arange(60)
+    plain, heeded = (
+        net(
+            store.take(everyone).double(),
+            [Relation.build(Hops.open(store, 1, weighted=weighted).induced(1, everyone), dtype=torch.float64)],
+            Draw(0, 0, everyone),
+            auxiliary_scale=1.0,
+        )
+        for weighted in (False, True)
+    )
+    assert torch.equal(plain.auxiliary_loss, heeded.auxiliary_loss)
+    assert difference(plain.logits, heeded.logits) > 1e-3

@@ -64,3 +64,17 @@ def test_settings_that_a_model_cannot_have_are_refused(overrides: list[str], mes
     with pytest.raises(ConfigError) as refused:
         check_settings(settings.parse({}, ["relation.order=1", "train.edge_loss=0", *overrides]))
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["gat", "mlp"])
+def test_a_model_without_use_of_edge_weights_refuses_them(name: str) -> None:
+    config = settings.parse(
+        {}, [f"model.name={name}", "relation.order=1", "train.edge_loss=0", "relation.weights=true"]
+    )
+    with pytest.raises(ConfigError, match=f"model.name = {name} needs other settings: set relation.weights=false"):
+        check_settings(config)
+
+
+def test_without_a_graph_weights_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"relation\.weights = true is of edges, and relation\.order is 0"):
+        settings.parse({}, ["relation.order=0", "train.edge_loss=0", "relation.weights=true"])

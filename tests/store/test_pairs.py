@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nfdist.store.pairs import Pairs, distinct, followed, rows_of_pairs, without
+from nfdist.store.pairs import Pairs, distinct, followed, rows_of_pairs, summed, without
 
 ROWS, LIMIT = 7, 5
 Sets = list[set[int]]
@@ -46,3 +46,15 @@ def test_there_may_be_none() -> None:
     nothing = np.empty(0, np.int64)
     empty = distinct(nothing, nothing, 3, 5)
     assert as_sets(empty) == as_sets(followed(empty, empty, empty, 5)) == [set(), set(), set()]
+
+
+def test_a_pair_weighs_what_is_said_of_it_or_1() -> None:
+    stream = np.random.default_rng(3)
+    rows, numbers = stream.integers(ROWS, size=60), stream.integers(LIMIT, size=60)
+    weights = np.where(stream.random(60) < 0.5, np.nan, stream.random(60))
+    pairs = distinct(rows, numbers, ROWS, LIMIT)
+    for row, number, weight in zip(
+        rows_of_pairs(pairs), pairs[1], summed(rows, numbers, weights, pairs, LIMIT), strict=True
+    ):
+        said = weights[(rows == row) & (numbers == number) & ~np.isnan(weights)]
+        assert weight == pytest.approx(said.sum() if len(said) else 1.0)
