@@ -227,3 +227,12 @@ def test_weights_of_edges_count_alike_in_every_world(size: int, tmp_path: Path) 
 def test_weights_that_are_not_there_are_refused_in_a_line(graphs: Path) -> None:
     with pytest.raises(PartitionError, match=r"relation.weights = true needs edge weights, and .* has none: partition"):
         full_graph(graphs / "directed 2", WEIGHTED[0], LARGE)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_smoothing_knows_no_weights(directed: bool, tmp_path: Path) -> None:
+    path = write_weighted_graph(tmp_path / "p", directed, 3)
+    heeded, plain = (full_graph(path, options, LARGE).propagation().shard for options in (WEIGHTED[0], PAPER))
+    everyone = slice(0, 60)
+    assert torch.equal(heeded.source_factors(everyone), plain.source_factors(everyone))
+    assert torch.equal(heeded.totals, plain.totals)
