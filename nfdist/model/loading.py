@@ -18,6 +18,7 @@ from nfdist.model.build import build_model, model_class
 from nfdist.model.gaps import FEATURE_MEANS
 from nfdist.model.nodeformer import NodeFormer, evaluation_seed
 from nfdist.model.protocol import Model
+from nfdist.remote import refuse_uri
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
 from nfdist.store.store import Description
@@ -70,6 +71,7 @@ class TrainedModel:
 
 def load_model(run_dir: Path | str, checkpoint: Path | str | None = None) -> TrainedModel:
     """The model of a run: of its best checkpoint, else of its last, or of the one given."""
+    refuse_uri("run directory", run_dir, "name a folder of this host; nfdist train --resume fetches from a run.mirror")
     run = Run.open(Path(run_dir))
     found = choose_checkpoint(run) if checkpoint is None else Checkpoint.open(Path(checkpoint))
     return read_model(run.config, found)
