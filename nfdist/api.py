@@ -29,7 +29,7 @@ from nfdist.evaluation.outputs import answers, id_name
 from nfdist.evaluation.predict import StatesPredictor
 from nfdist.evaluation.states import States
 from nfdist.memory import parse_bytes
-from nfdist.model.loading import load_model
+from nfdist.model.loading import load_model, run_directory
 from nfdist.model.task import Task
 from nfdist.remote import is_uri, last_name, refuse_uri
 from nfdist.rendezvous import Place, choose_device, join
@@ -104,7 +104,7 @@ def train(config: Config | Path | str | None = None, *, resume: bool = False, **
     device = choose_device(found.run.device, place)
     with join(place, device, found.run.timeout_seconds) as world:
         if resume:
-            below = begun_settings(world, Path(found.run.dir))
+            below = begun_settings(world, place, found.run)
             found = together(world, lambda: configure(config, [], below, **sections))
         _, stopped = train_job(found, place, world, device, resume)
     if stopped is not None:
@@ -193,4 +193,4 @@ class Predictor:
 
 
 def _directory(run: Run | Path | str) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
+    return run.path if isinstance(run, Run) else run_directory(run)
