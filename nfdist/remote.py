@@ -21,6 +21,7 @@ from nfdist.files import BLOCK_BYTES
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _AT_ONCE = 8  # files; one stream alone is far slower than most networks
 _REASON_CHARACTERS = 300
+_PROBE = ".nfdist-probe"
 
 
 def is_uri(named: object) -> bool:
@@ -83,6 +84,7 @@ class Remote:
                 return {"": own.size}
             found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True, recursive=True))
         sizes = {info.path.removeprefix(self.path).lstrip("/"): info.size for info in found if info.is_file}
+        sizes.pop(_PROBE, None)
         for name in sizes:
             if ".." in PurePosixPath(name).parts or "\0" in name:  # would leave the folder it is fetched into
                 raise self.refusal(f"{self.uri} holds a file called {name!r}: rename it")
@@ -140,6 +142,22 @@ class Remote:
                 self.filesystem.delete_file(self._path(name))
             except FileNotFoundError:
                 return
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder and all in it, in no order; one that is not there is no error."""
+        with _one_line(self._uri(name), "removed", self.refusal):
+            try:
+                self.filesystem.delete_dir(self._path(name))
+            except FileNotFoundError:
+                return
+
+    def check_writable(self) -> None:
+        """Refuse, before the work, a place where no file can be written."""
+        with TemporaryDirectory(prefix="nfdist-") as folder:
+            empty = Path(folder) / _PROBE
+            empty.touch()
+            self.send(empty, _PROBE)
+            self.remove(_PROBE)
 
     def _writing(self, name: str) -> Any:
         path = self._path(name)

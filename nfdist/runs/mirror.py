@@ -93,10 +93,10 @@ class Mirror:
                     kept.add(name)
             self._send_file(f"checkpoints/seed-{seed}/{BEST_FILE}")
         self._send_file(RESULT_FILE)
-        gone = [name for name in there if _checkpoint_of(name) and _checkpoint_of(name) not in kept]
-        for name in sorted(gone, key=lambda name: not name.endswith(STATE_FILE)):
-            self._remote.remove(name)
-            self._sent.pop(name, None)
+        for folder in {folder for name in there if (folder := _checkpoint_of(name))} - kept:
+            self._remote.remove(f"{folder}/{STATE_FILE}")
+            self._remote.remove_folder(folder)
+            self._sent.pop(f"{folder}/{STATE_FILE}", None)
 
     def _send_checkpoint(self, path: Path, name: str, there: dict[str, int]) -> None:
         state = (path / STATE_FILE).read_bytes()

@@ -82,6 +82,7 @@ def sent(out: str) -> Iterator[Path]:
     remote = Remote.open(out, PartitionError)
     if remote.files():
         raise PartitionError(f"{out} exists: choose another --out or remove it first")
+    remote.check_writable()
     with TemporaryDirectory(prefix="nfdist-") as folder:
         directory = Path(folder) / last_name(out)
         yield directory
