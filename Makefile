@@ -34,7 +34,7 @@ test-multihost: .venv/ready
 
 # Against a real S3 server on loopback, moto's, which takes more to install than `make test` should.
 test-remote: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,remote-test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev,remote-test]"
 	NFDIST_REQUIRE_S3=1 $(BIN)/python -m pytest tests/remote tests/test_remote.py tests/store/test_cache.py tests/runs/test_mirror.py
 
 # Whether all golden cases have the numbers of another commit, bit for bit in float32, or within TOLERANCE.
