@@ -15,7 +15,7 @@ from nfdist.errors import CheckpointError
 from nfdist.remote import Remote
 from nfdist.runs.checkpoint import STATE_FILE, Checkpoint
 from nfdist.runs.ownership import LOCK_SUFFIX, owning_directory
-from nfdist.runs.run import CONFIG_FILE, METRICS_FILE, RESULT_FILE, RUN_FILE, Run
+from nfdist.runs.run import CONFIG_FILE, METRICS_FILE, RESULT_FILE, RUN_FILE, STRENGTHS_FOLDER, Run
 
 BEST_FILE = "best.json"
 _SMALL_FILES = (RUN_FILE, CONFIG_FILE, METRICS_FILE, RESULT_FILE)
@@ -49,8 +49,8 @@ class Mirror:
                 "nfdist train --resume sends it again"
             )
 
-    def _check(self) -> None:
-        """Refuse a mirror of another run, or of this one with later checkpoints, which would be lost."""
+    def _check(self) -> dict[str, int]:
+        """What the mirror holds; refused if that is another run, or this one with later checkpoints, which would go."""
         uri, path, there = self._remote.uri, self._run.path, self._remote.files()
         if there and self._remote.read(RUN_FILE) != (path / RUN_FILE).read_bytes():
             raise CheckpointError(f"run.mirror {uri} does not hold the run in {path}: choose another run.mirror")
@@ -63,6 +63,7 @@ class Mirror:
                 f"run.mirror {uri} has gone on to {later[-1]} while {path} has not: continue it with --resume in an "
                 "empty run.dir, or choose another run.mirror"
             )
+        return there
 
     def _work(self) -> None:
         closing = False
@@ -76,13 +77,15 @@ class Mirror:
             except Exception as error:  # whatever it is, the training must not end for it, nor may it be kept quiet
                 if not self._failure:
                     log.warn(f"run.mirror was not updated, the training goes on: {error}")
-                self._failure = str(error)
+                self._failure = str(error) or type(error).__name__
 
     def _copy(self) -> None:
         """Make the mirror what the run directory is: new files first, in the order that keeps it whole."""
-        there = self._remote.files()
+        there = self._check()  # again, since no lock keeps another host away
         saved = {seed: self._run.checkpoint_paths(seed) for seed in self._run.seeds}
-        for name in (RUN_FILE, CONFIG_FILE, METRICS_FILE):  # the metrics tell at least of the checkpoints found above
+        if RUN_FILE not in there:
+            self._send_file(RUN_FILE)
+        for name in (CONFIG_FILE, METRICS_FILE):  # the metrics tell at least of the checkpoints found above
             self._send_file(name)
         kept = set()
         for seed, paths in saved.items():
@@ -92,6 +95,8 @@ class Mirror:
                     self._send_checkpoint(path, name, there)
                     kept.add(name)
             self._send_file(f"checkpoints/seed-{seed}/{BEST_FILE}")
+        for path in sorted((self._run.path / STRENGTHS_FOLDER).glob("*.json")):
+            self._send_file(f"{STRENGTHS_FOLDER}/{path.name}")
         self._send_file(RESULT_FILE)
         for folder in {folder for name in there if (folder := _checkpoint_of(name))} - kept:
             self._remote.remove(f"{folder}/{STATE_FILE}")
@@ -179,6 +184,8 @@ def _is_wanted(name: str, states: set[str | None]) -> bool:
     parts = PurePosixPath(name).parts
     if len(parts) == 3 and parts[0] == "checkpoints":
         return parts[2] == BEST_FILE
+    if len(parts) == 2 and parts[0] == STRENGTHS_FOLDER:
+        return parts[1].endswith(".json")
     return name in _SMALL_FILES or _checkpoint_of(name) in states
 
 
