@@ -9,6 +9,7 @@ fetched, the least recently used first.
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ _LOCK = ".lock"
 _ALTERED = "it was damaged on its way or elsewhere, fetch it again or upload it again"
 
 _in_use: dict[Path, IO[bytes]] = {}  # entries that this process uses, until it ends: their files may be mapped
+_using = threading.Lock()
 
 
 def local_directory(named: Path | str, parts: Sequence[int] | None = None) -> Path:
@@ -114,10 +116,11 @@ def _cache_folder() -> Path:
 def _use(entry: Path) -> None:
     """Keep an entry from making way for as long as this process lives."""
     lock = entry.with_suffix(_LOCK)
-    if entry not in _in_use:
-        file = lock.open("ab")
-        fcntl.flock(file, fcntl.LOCK_SH)
-        _in_use[entry] = file
+    with _using:
+        if entry not in _in_use:
+            file = lock.open("ab")
+            fcntl.flock(file, fcntl.LOCK_SH)
+            _in_use[entry] = file
     os.utime(lock)
 
 
