@@ -7,7 +7,7 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 DGL ?= $(shell sed -n 's/^dgl==\([^;]*\);.*/\1/p' constraints.txt)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
+.PHONY: setup test test-slow test-multihost test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
 
 setup: .venv/ready
 
@@ -31,6 +31,11 @@ test-slow: .venv/ready
 # Hosts in network namespaces. `make test` has these too, and skips them where they cannot be made.
 test-multihost: .venv/ready
 	NFDIST_REQUIRE_MULTIHOST=1 $(BIN)/python -m pytest tests/multihost
+
+# Against a real S3 server on loopback, moto's, which takes more to install than `make test` should.
+test-remote: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev,remote-test]"
+	NFDIST_REQUIRE_S3=1 $(BIN)/python -m pytest tests/remote tests/test_remote.py tests/store/test_cache.py tests/runs/test_mirror.py
 
 # Whether all golden cases have the numbers of another commit, bit for bit in float32, or within TOLERANCE.
 TOLERANCE ?= 0

@@ -29,8 +29,9 @@ from nfdist.evaluation.outputs import answers, id_name
 from nfdist.evaluation.predict import StatesPredictor
 from nfdist.evaluation.states import States
 from nfdist.memory import parse_bytes
-from nfdist.model.loading import load_model
+from nfdist.model.loading import load_model, run_directory
 from nfdist.model.task import Task
+from nfdist.remote import is_uri, last_name, refuse_uri
 from nfdist.rendezvous import Place, choose_device, join
 from nfdist.runs.run import Run
 from nfdist.signals import Stopped
@@ -65,7 +66,7 @@ def configure(
     tables: Any = {}
     if isinstance(config, Config):
         tables = settings.parse_toml(settings.dump(config), "configuration")
-    elif config is not None and (Path(config) / MANIFEST_NAME).exists():
+    elif config is not None and (is_uri(config) or (Path(config) / MANIFEST_NAME).exists()):
         tables = {"data": {"partition": str(config)}}
         if not below:
             from nfdist.training.defaults import (
@@ -74,7 +75,7 @@ def configure(
             )  # here, since nfdist predict needs none of it
 
             model_name = settings.parse(settings.merged(tables, sections), overrides).model.name
-            store = Store.open(Path(config), Store.available_parts(Path(config)))
+            store = Store.open(config, Store.available_parts(config))
             below, reasons = graph_settings(store, model_name, training_homophily(store))
             if Place.read(os.environ).rank == 0:
                 log.notice(reasons)
@@ -83,7 +84,9 @@ def configure(
         tables.pop("search", None)  # nfdist tune's
     found = settings.parse(settings.merged(tables, sections), overrides, below=below)
     named = found.data.partition if config is None or isinstance(config, Config) else config
-    directory = found.run.dir or str(Path("runs") / Path(named).stem)
+    refuse_uri("run.dir", found.run.dir, "train in a folder of this host, and set run.mirror to a URI")
+    name = last_name(named) if isinstance(named, str) and is_uri(named) else named
+    directory = found.run.dir or str(Path("runs") / Path(name).stem)
     return replace(found, run=replace(found.run, dir=directory))
 
 
@@ -101,7 +104,7 @@ def train(config: Config | Path | str | None = None, *, resume: bool = False, **
     device = choose_device(found.run.device, place)
     with join(place, device, found.run.timeout_seconds) as world:
         if resume:
-            below = begun_settings(world, Path(found.run.dir))
+            below = begun_settings(world, place, found.run)
             found = together(world, lambda: configure(config, [], below, **sections))
         _, stopped = train_job(found, place, world, device, resume)
     if stopped is not None:
@@ -190,4 +193,4 @@ class Predictor:
 
 
 def _directory(run: Run | Path | str) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
+    return run.path if isinstance(run, Run) else run_directory(run)

@@ -38,7 +38,7 @@ TEMPERATURES = (1e-4, 1e4)  # outside them float32 has no digits left
 class DataConfig:
     """Which graph, and which of its nodes are for training, validation and test."""
 
-    partition: str = setting("", "the folder that `nfdist partition` made")
+    partition: str = setting("", "the folder that `nfdist partition` made, or its URI")
     split: str = setting("stored", 'that of the partition, or `"random:0.5/0.25/0.25"`, drawn anew for each seed')
 
     def __post_init__(self) -> None:
@@ -225,11 +225,16 @@ class RunConfig:
     """Where results go and where the model lives."""
 
     dir: str = setting("", "the folder of the run; empty: `runs/` and the name of the configuration file")
+    mirror: str = setting(
+        "", "a URI such as `s3://bucket/runs/name` that gets a copy of every checkpoint and the result", before=""
+    )
     device: Device = setting("auto", "auto: a GPU for each rank where there are any")
     timeout_seconds: float = setting(300.0, "a rank that waits longer for another gives up", Bounds(1, 1e7))
 
     def __post_init__(self) -> None:
         check_fields("run", self)
+        if self.mirror and "://" not in self.mirror:
+            raise ConfigError(f"run.mirror must be a URI, such as file:///backup/name, got {self.mirror!r}")
 
 
 @dataclass(frozen=True)

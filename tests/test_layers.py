@@ -15,7 +15,7 @@ evaluation partitioning
 model
 graph
 attention store sparse.knn sparse.metis runs observe
-collectives rendezvous sparse settings signals
+collectives rendezvous remote sparse settings signals
 config world seeds log files memory reading attempts devices plugins
 fields
 errors

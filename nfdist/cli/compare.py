@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
     if any(override.partition("=")[0].strip() == "model.name" for override in options.overrides):
         raise ConfigError("model.name cannot be overridden in a comparison: choose models with --models")
     base = configure(options.config, options.overrides)
+    if base.run.mirror:
+        raise ConfigError(f"run.mirror = {base.run.mirror} is for one run, and these are several: leave it out")
     if base.train.evaluate_every == 0:
         raise ConfigError("train.evaluate_every is 0, and models are ranked by validation scores: set it to 1")
     out = Path(options.out or f"{base.run.dir}-compare")

@@ -19,7 +19,7 @@ from nfdist.evaluation.evaluator import Evaluator, Wanted, evaluate_run
 from nfdist.evaluation.follow import FollowedRun, follow
 from nfdist.evaluation.smoothed import SPLITS
 from nfdist.memory import parse_bytes
-from nfdist.model.loading import TrainedModel
+from nfdist.model.loading import TrainedModel, run_directory
 from nfdist.rendezvous import Place, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
@@ -56,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
         if warning and place.local_rank == 0:
             log.warn(warning)
         with raised_on_all_ranks():
-            wanted = wanted_of(options)
+            wanted, run_dir = wanted_of(options), run_directory(options.run_dir)
             memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
         if options.follow:
             return follow_run(options, memory_bytes, place, world, attempts)
         outcome = evaluate_run(
-            Path(options.run_dir),
+            run_dir,
             wanted,
             place,
             world,

@@ -13,12 +13,13 @@ from nfdist.errors import CheckpointError, PartitionError
 from nfdist.runs.checkpoint import STATE_FILE, Checkpoint
 from nfdist.runs.describe import checkpoint_lines, describe_checkpoint, describe_run, run_lines
 from nfdist.runs.run import RUN_FILE, Run
+from nfdist.store.cache import local_directory
 from nfdist.store.manifest import MANIFEST_NAME, Manifest
 from nfdist.store.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", help="a partition, a run or a checkpoint")
+    parser.add_argument("directory", metavar="DIR", help="a partition, which may be a URI, a run or a checkpoint")
     parser.add_argument(
         "--verify", action="store_true", help="read every file of a partition too, and compare its checksum"
     )
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory = Path(options.directory)
+    directory = local_directory(options.directory)
     if Run.holds_run(directory):
         facts = describe_run(Run.open(directory))
         lines = run_lines(facts)
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         lines = checkpoint_lines(facts)
     else:
         facts, lines = read_partition(directory, options.verify)
-    print(f"{directory}: " + "\n".join(lines))
+    print(f"{options.directory}: " + "\n".join(lines))
     if options.json:
         print(json.dumps(facts))
     problems = facts.get("problems", ())

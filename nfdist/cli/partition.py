@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from nfdist.partitioning.assign import METHODS
 from nfdist.partitioning.pipeline import partition
@@ -12,7 +11,7 @@ from nfdist.partitioning.sources.options import USES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
-    parser.add_argument("--out", metavar="DIR", help="the directory to make; a recipe has one of its own")
+    parser.add_argument("--out", metavar="DIR", help="the directory or URI to make; a recipe has one of its own")
     parser.add_argument("--method", choices=METHODS, help="how to divide the nodes (default metis)")
     parser.add_argument("--assignment", metavar="FILE", help="with --method file: a part number a line, by node")
     parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
@@ -20,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """What `partition` and `plan` both need to know of a source; nothing has a default, so a recipe's values stay."""
-    parser.add_argument("source", metavar="SOURCE", help="a name, a path, or a recipe such as partitions/cora.toml")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a name, a path, a URI, or a recipe such as partitions/cora.toml"
+    )
     parser.add_argument("--parts", type=int, metavar="P", help="how many parts")
     parser.add_argument("--split", help="official, or random:0.5/0.25/0.25 of the labeled nodes")
     parser.add_argument("--split-index", type=int, help="which of several official splits (from 0)")
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     manifest, seconds = outcome.manifest, sum(outcome.seconds.values())
     share = manifest.edge_cut / max(manifest.num_edges, 1)
     print(
-        f"{Path(recipe.out)}: {len(manifest.parts)} parts, {manifest.num_nodes:,} nodes, {manifest.num_edges:,} edges, "
+        f"{recipe.out}: {len(manifest.parts)} parts, {manifest.num_nodes:,} nodes, {manifest.num_edges:,} edges, "
         f"{share:.1%} of them cut, in {seconds:.1f} s and {outcome.peak_memory_bytes / 2**30:.2f} GiB"
     )
     if options.json:

@@ -8,8 +8,10 @@ from dataclasses import asdict
 
 from nfdist import log
 from nfdist.cli.partition import add_source_arguments, recipe_of
+from nfdist.errors import PartitionError
 from nfdist.partitioning.planning import plan
 from nfdist.partitioning.sources import counts
+from nfdist.remote import fetched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     recipe = recipe_of(options)
-    found = counts(recipe.source, recipe.options)
+    with fetched(recipe.source, PartitionError) as source:
+        found = counts(source, recipe.options)
     planned = plan(recipe, found)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(".").free

@@ -5,6 +5,7 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from nfdist.api import Predictor
 from nfdist.errors import ConfigError
 from nfdist.evaluation.gathered_writer import write_table
 from nfdist.evaluation.new_nodes import NewNodes
+from nfdist.remote import fetched, refuse_uri
 
 _INPUTS = ("states", "checkpoints", "config.toml", "metrics.jsonl", "result.json")  # of a run
 _ASIDE_CHARACTERS = 60  # what a name gains while its file is written
@@ -41,11 +43,14 @@ def run(options: argparse.Namespace) -> int:
     if options.top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {options.top_k}")
     started = time.perf_counter()
+    refuse_uri("--out", options.out, "name a file here, and copy it there")
     out = Path(options.out)
     predictor = Predictor(options.run_dir, checkpoint=options.checkpoint, partition=options.partition)
-    nodes, edges = Path(options.nodes), Path(options.edges) if options.edges else None
-    _check_out(out, [nodes, *([edges] if edges else []), predictor.store.directory], Path(options.run_dir))
-    new_nodes = NewNodes.read(nodes, predictor.store, edges, options.together)
+    with ExitStack() as stack:
+        given = [stack.enter_context(fetched(one, ConfigError)) for one in (options.nodes, options.edges) if one]
+        nodes, *edges = map(Path, given)
+        _check_out(out, [nodes, *edges, predictor.store.directory], Path(options.run_dir))
+        new_nodes = NewNodes.read(nodes, predictor.store, edges[0] if edges else None, options.together)
     loaded = time.perf_counter()
     columns = predictor.answers(new_nodes, options.top_k, options.probabilities)
     predicted = time.perf_counter()

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,10 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = describe_settings()
     parser.add_argument(
-        "config", metavar="CONFIG.toml|PARTITION", help="the settings of the run, or a partition: settings that suit it"
+        "config",
+        metavar="CONFIG.toml|PARTITION",
+        help="the settings of the run, or a partition or its URI: settings that suit it",
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings that replace the file's")
-    parser.add_argument("--resume", action="store_true", help="continue the run in run.dir if there is one")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run in run.dir, or in run.mirror, if there is one"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one line, the last of stdout")
 
 
@@ -61,7 +64,7 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     with join(place, device, config.run.timeout_seconds) as world:
         fail_together(world, mistake)
         if options.resume:
-            below = begun_settings(world, Path(config.run.dir))
+            below = begun_settings(world, place, config.run)
             config = together(world, lambda: configure(options.config, options.overrides, below))
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:

@@ -23,7 +23,7 @@ from nfdist.graph.workers import Workers
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.ranking import rank
 from nfdist.runs.records import read_record, write_record
-from nfdist.runs.run import Run
+from nfdist.runs.run import STRENGTHS_FOLDER, Run
 from nfdist.store.source_graph import VALID
 from nfdist.world import World
 
@@ -32,8 +32,6 @@ CORRECTIONS = (0.5, 0.8, 0.95)
 SCALES: tuple[float | str, ...] = (0.5, 1.0, 2.0, AUTO)
 SMOOTHINGS = (0.2, 0.4, 0.6, 0.8, 0.95)
 SERIES = 3  # of products: errors, and answers without and with the correction, which is an iteration more
-
-STRENGTHS_FOLDER = "smoothing"
 
 
 def sweeps(strengths: Strengths | None) -> int:

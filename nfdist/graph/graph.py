@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as distributed
@@ -50,11 +49,10 @@ class Graph:
 
 
 def _open_here(config: Config) -> Store:
-    """The parts that this host can see."""
+    """The parts that this host can see, or of a partition elsewhere is to hold."""
     if not config.data.partition:
         raise ConfigError("data.partition names no partition: make one with nfdist partition")
-    directory = Path(config.data.partition)
-    return Store.open(directory, Store.available_parts(directory))
+    return Store.open(config.data.partition, Store.available_parts(config.data.partition))
 
 
 def _open_hops(store: GraphStore, relation: RelationConfig, place: Place, world: World) -> Hops:

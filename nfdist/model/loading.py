@@ -18,6 +18,7 @@ from nfdist.model.build import build_model, model_class
 from nfdist.model.gaps import FEATURE_MEANS
 from nfdist.model.nodeformer import NodeFormer, evaluation_seed
 from nfdist.model.protocol import Model
+from nfdist.remote import refuse_uri
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
 from nfdist.store.store import Description
@@ -70,9 +71,15 @@ class TrainedModel:
 
 def load_model(run_dir: Path | str, checkpoint: Path | str | None = None) -> TrainedModel:
     """The model of a run: of its best checkpoint, else of its last, or of the one given."""
-    run = Run.open(Path(run_dir))
+    run = Run.open(run_directory(run_dir))
     found = choose_checkpoint(run) if checkpoint is None else Checkpoint.open(Path(checkpoint))
     return read_model(run.config, found)
+
+
+def run_directory(named: Path | str) -> Path:
+    """The folder of a run; one that is elsewhere must be fetched first."""
+    refuse_uri("RUN_DIR", named, "name a folder of this host; nfdist train --resume fetches a run from its run.mirror")
+    return Path(named)
 
 
 def choose_checkpoint(run: Run) -> Checkpoint:

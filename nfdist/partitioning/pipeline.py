@@ -21,7 +21,9 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import counts, load
 from nfdist.partitioning.sources.formats.source_format import Located
 from nfdist.partitioning.sources.locate import locate
+from nfdist.remote import fetched
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.store.cache import sent
 from nfdist.store.manifest import Manifest
 from nfdist.store.source_graph import SourceGraph
 from nfdist.store.writing import write_partition
@@ -43,9 +45,17 @@ class Outcome:
 
 
 def partition(recipe: Recipe) -> Outcome:
-    """Write the partition that a recipe describes; the directory must not exist yet."""
-    out = Path(recipe.out)
-    located = locate(recipe.source)  # a source that is not there should not look like one that was begun
+    """Write the partition that a recipe describes; the directory must not exist yet.
+
+    Either end may be a URI: a source is fetched first, and what is to be elsewhere is sent there in the end.
+    """
+    with sent(recipe.out) as out, fetched(recipe.source, PartitionError) as source:
+        return _partition(recipe, source, out)
+
+
+def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
+    """From a source on this host to a directory on this host; the recipe is recorded as the user gave it."""
+    located = locate(source)  # a source that is not there should not look like one that was begun
     _check_out(out, located)
     _check_memory(recipe, located)
     if recipe.assignment and not _is_file(recipe.assignment):
@@ -61,7 +71,7 @@ def partition(recipe: Recipe) -> Outcome:
             progress.advance(note=f"{name} {seconds[name]:.1f} s")
 
         with stage("read"):
-            graph = load(recipe.source, recipe.options)
+            graph = load(source, recipe.options)
         for note in (*_shown_columns(graph), *graph.notes):
             log.notice(note)
         with stage("order edges"):

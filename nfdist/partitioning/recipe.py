@@ -10,6 +10,7 @@ from typing import Any
 from nfdist.errors import ConfigError
 from nfdist.partitioning.assign import METHODS
 from nfdist.partitioning.sources import SourceOptions
+from nfdist.remote import refuse_uri
 from nfdist.settings import convert_fields, read_toml, show
 
 MOST_PARTS = 1 << 16  # each is a folder of files
@@ -45,6 +46,7 @@ class Recipe:
         """The recipe of a source or a recipe file, with what was given on the command line on top."""
         merged: dict[str, Any] = {"source": source}
         if source.endswith(".toml"):
+            refuse_uri("recipe", source, "copy it here, its source and its out may be elsewhere")
             merged = {"out": str(Path(source).with_suffix("")), **read_toml(Path(source))}
             if "source" not in merged:
                 raise ConfigError(f"recipe {source} names no source: add source = ...")

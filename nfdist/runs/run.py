@@ -29,6 +29,7 @@ RUN_FILE = "run.json"
 CONFIG_FILE = "config.toml"
 METRICS_FILE = "metrics.jsonl"
 RESULT_FILE = "result.json"
+STRENGTHS_FOLDER = "smoothing"  # strengths that validation scores chose, a file a checkpoint
 EVALUATIONS_FILE = "evaluations.jsonl"  # what nfdist evaluate --follow adds
 REPLACED = ".replaced"
 

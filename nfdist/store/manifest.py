@@ -96,13 +96,12 @@ class Manifest:
             raise PartitionError(f"{directory} is not a directory: give one that `nfdist partition` wrote")
         path = directory / MANIFEST_NAME
         try:
-            manifest = _parsed(path.read_bytes())
+            written = path.read_bytes()
         except FileNotFoundError:
             raise PartitionError(f"{directory} holds no {MANIFEST_NAME}: it is not a partition") from None
         except OSError as error:
             raise PartitionError(f"{path} cannot be read: {error.strerror}") from None
-        except ValueError as error:
-            raise PartitionError(f"{path} {error}") from None
+        manifest = Manifest.parse(written, str(path))
         wanted = set(range(len(manifest.parts)) if parts is None else parts)
         for number in sorted(wanted - set(range(len(manifest.parts)))):
             raise PartitionError(f"{directory} has no part {number}: its parts are 0 to {len(manifest.parts) - 1}")
@@ -111,6 +110,14 @@ class Manifest:
             if PurePosixPath(name).parts[0] not in elsewhere:
                 _check_size(directory / name, stored.size_bytes)
         return manifest
+
+    @staticmethod
+    def parse(written: bytes, named: str) -> "Manifest":
+        """The manifest of a file's content; messages call the file `named`."""
+        try:
+            return _parsed(written)
+        except ValueError as error:
+            raise PartitionError(f"{named} {error}") from None
 
     def write(self, directory: Path) -> None:
         """Write manifest.json and wait until the disk has it."""

@@ -16,10 +16,11 @@ from torch import Tensor
 from nfdist.errors import PartitionError
 from nfdist.files import checksum
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.store import cache
 from nfdist.store.gate import Column
 from nfdist.store.id_index import IdIndex
 from nfdist.store.induced import EDGES_AT_ONCE, Induction
-from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part, part_directory
+from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part
 from nfdist.store.mapped import MappedPart
 from nfdist.store.ranges import Integers
 from nfdist.store.rows import Group, dense_rows, sparse_rows, sparse_slice
@@ -126,17 +127,16 @@ class Store(Description):
 
     @staticmethod
     def open(directory: Path | str, parts: Sequence[int] | None = None) -> "Store":
-        """Map a partition, or only some of its parts; what is read is compared with its checksums then."""
-        directory = Path(directory)
+        """Map a partition, fetched first if it is elsewhere, or some of its parts; what is read is checked then."""
+        directory = cache.local_directory(directory, parts)
         manifest = Manifest.read(directory, parts)
         chosen = range(len(manifest.parts)) if parts is None else sorted(set(parts))
         return Store(directory, manifest, {number: MappedPart.open(directory, number, manifest) for number in chosen})
 
     @staticmethod
     def available_parts(directory: Path | str) -> list[int]:
-        """The parts whose directory is there: a host need not hold them all."""
-        parts = range(len(Manifest.read(directory, []).parts))
-        return [number for number in parts if (Path(directory) / part_directory(number)).is_dir()]
+        """The parts whose directory is there, or of a URI should be: a host need not hold them all."""
+        return cache.available_parts(directory)
 
     @property
     def local(self) -> "Store":

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 import nfdist
 from nfdist import log, settings
 from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
-from nfdist.config import Config
+from nfdist.config import Config, RunConfig
 from nfdist.devices import allocated_bytes
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_graph
@@ -27,6 +27,7 @@ from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
 from nfdist.rendezvous import Place
+from nfdist.runs.mirror import Mirror, check_free, fetch_mirrored
 from nfdist.runs.ownership import owning_directory
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
@@ -40,7 +41,7 @@ from nfdist.world import World
 OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
 FREE_TO_CHANGE = (
     *OWN_TO_HOST,
-    *("run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
+    *("run.mirror", "run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
     *("train.evaluate_every", "train.checkpoint_every", "train.keep", "evaluate.smoothing"),
 )
 
@@ -84,13 +85,14 @@ def train(
         if trial is None:
             earlier, restored = _find_run(config, place, world, graph, resume, stack)
         with job.stop:
-            return _train_seeds(job, place, earlier, restored)
+            return _train_seeds(job, place, earlier, restored, stack)
 
 
 def _train_seeds(
-    job: Job, place: Place, earlier: Run | None, restored: Restored | None
+    job: Job, place: Place, earlier: Run | None, restored: Restored | None, stack: ExitStack
 ) -> tuple[dict[str, Any] | None, Signals | None]:
     seeds, run, begun = job.config.train.seeds, earlier, False
+    mirror: Mirror | None = None
     finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
     for seed in seeds[len(finished) :]:
         own = restored if restored is not None and restored.state["seed"] == seed else None
@@ -98,7 +100,8 @@ def _train_seeds(
             trainer = Trainer(job, seed, finished, own)
         if not begun:  # only now, since what a trainer refuses should leave no run behind
             run, begun = _begin_run(job, place, earlier, restored), True
-        stopped = trainer.run(run)
+            mirror = _begin_mirror(job, run, stack)
+        stopped = trainer.run(run, mirror)
         if stopped is not None:
             if run is not None:
                 log.notice(f"{stopped.name}: stopped at step {trainer.state.position.step}; continue with --resume")
@@ -112,18 +115,29 @@ def _train_seeds(
         "versions": versions(),
         "peak_memory_bytes": peak_resident_bytes(),
     }
+    if not begun:  # every seed was finished before: the mirror may lack what was
+        _begin_mirror(job, run, stack)
     if run is not None:
         run.write_result(result)
     return result, None
 
 
-def begun_settings(world: World, path: Path) -> dict[str, Any]:
+def begun_settings(world: World, place: Place, where: RunConfig) -> dict[str, Any]:
     """The settings of the run to continue, by sections, as rank 0 has them; none where no run was begun.
 
-    Whatever defaults have become since, a run goes on as it began. Every rank must call this.
+    Whatever defaults have become since, a run goes on as it began. A run that is not here is fetched from its mirror.
+    Every rank must call this.
     """
-    begun = together(world, lambda: world.rank == 0 and Run.holds_run(path) and settings.dump(Run.open(path).config))
-    return settings.parse_toml(broadcast_text(world, begun or "", 0), str(path))
+    path = Path(where.dir)
+
+    def find() -> str:
+        if world.rank != 0:
+            return ""
+        found = Run.holds_run(path) or (bool(where.mirror) and fetch_mirrored(path, where.mirror, place.launch))
+        return settings.dump(Run.open(path).config) if found else ""
+
+    begun = together(world, find, CheckpointError)
+    return settings.parse_toml(broadcast_text(world, begun, 0), str(path))
 
 
 def flat(config: Config) -> dict[str, str]:
@@ -173,6 +187,8 @@ def _begin_run(job: Job, place: Place, earlier: Run | None, restored: Restored |
     def begin() -> Run | None:
         if job.world.rank != 0 or job.trial is not None:
             return None
+        if earlier is None and job.config.run.mirror:
+            check_free(job.config.run.mirror)
         run = Run.create(Path(job.config.run.dir), job.config, place.launch) if earlier is None else earlier
         run = run if earlier is None else run.reconfigured(job.config)
         if restored is None:  # metrics tell of steps that came to no checkpoint
@@ -182,6 +198,15 @@ def _begin_run(job: Job, place: Place, earlier: Run | None, restored: Restored |
         return run
 
     return together(job.world, begin, CheckpointError)
+
+
+def _begin_mirror(job: Job, run: Run | None, stack: ExitStack) -> Mirror | None:
+    """The mirror of the run, on rank 0, until `stack` ends and with it the last copy. Every rank must call this."""
+    uri = job.config.run.mirror if run is not None else ""
+    mirror = together(job.world, lambda: Mirror(run, uri) if run is not None and uri else None, CheckpointError)
+    if mirror is not None:
+        stack.callback(mirror.close)
+    return mirror
 
 
 def _restarted(run: Run, place: Place) -> bool:

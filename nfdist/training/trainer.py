@@ -24,6 +24,7 @@ from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
+from nfdist.runs.mirror import Mirror
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
@@ -93,14 +94,15 @@ class Trainer:
         self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
         self._run: Run | None = None
+        self._mirror: Mirror | None = None
         self._busy_seconds = 0.0
 
-    def run(self, run: Run | None) -> Signals | None:
+    def run(self, run: Run | None, mirror: Mirror | None = None) -> Signals | None:
         """Train to the end, or until a signal, which is returned; either way the last step is in a checkpoint.
 
-        Only rank 0 has the run directory.
+        Only rank 0 has the run directory, and its mirror.
         """
-        self._run = run
+        self._run, self._mirror = run, mirror
         if self._ended():
             return None
         with self._batches() as batches, self._progress() as progress:
@@ -241,6 +243,8 @@ class Trainer:
         self._run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
         if best and state.best is not None:
             self._run.mark_best(self.seed, step, state.best)
+        if self._mirror is not None:
+            self._mirror.update()
         state.seconds["checkpoint"] += time.perf_counter() - started
 
     def _progress(self) -> AbstractContextManager[log.Progress]:

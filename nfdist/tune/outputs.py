@@ -45,7 +45,7 @@ def write_outputs(study: Study, config: Config) -> dict[str, Any]:
 def _best_toml(study: Study, best: Trial, config: Config) -> str:
     """A whole configuration, to be trained in a run directory of its own."""
     found = with_values(config, best.values)
-    found = replace(found, run=replace(found.run, dir=str(study.folder / "best")))
+    found = replace(found, run=replace(found.run, dir=str(study.folder / "best"), mirror=""))
     seeds = ", ".join(map(str, config.train.seeds))
     head = f"# Trial {best.number}: validation {study.purpose.metric} {best.score:.4f}, the mean of seeds {seeds}."
     return f"{head}\n\n{settings.dump(found)}"

@@ -17,7 +17,7 @@ MODULES = {"prometheus-client": "prometheus_client", "scikit-learn": "sklearn"} 
 EXTRAS = sorted(PROJECT["optional-dependencies"])
 OWN = {"nfdist", "tests", *(path.stem for path in (ROOT / "benchmarks").rglob("*.py"))}
 # Used without an import, or by a command that is to come.
-COMMANDS = {"mypy", "plotly", "pytest-timeout", "pytest-xdist", "ruff", "setuptools"}
+COMMANDS = {"flask-cors", "moto", "mypy", "plotly", "pytest-timeout", "pytest-xdist", "ruff", "setuptools"}
 
 
 def packages(*extras: str) -> set[str]:
