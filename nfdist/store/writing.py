@@ -85,14 +85,11 @@ def write_partition(
             rows = renumbering.rows_of_part(number)
             for column, columns in _node_files(graph, original_ids, rows).items():
                 store(part_file(number, column), columns)
-            part_indptr, part_sources, part_weights = _in_edges(
-                indptr, sources, weights, rows, renumbering, index_type, edges_at_once
-            )
-            store(part_file(number, "indptr"), {"indptr": pa.array(part_indptr)})
-            store(part_file(number, "sources"), {"sources": pa.array(part_sources)})
-            if part_weights is not None:
-                store(part_file(number, WEIGHTS), {WEIGHTS: pa.array(part_weights)})
-            parts.append(_part(graph, renumbering, number, part_sources))
+            edges = _in_edges(indptr, sources, weights, rows, renumbering, index_type, edges_at_once)
+            for name, values in zip(("indptr", "sources", WEIGHTS), edges, strict=True):
+                if values is not None:
+                    store(part_file(number, name), {name: pa.array(values)})
+            parts.append(_part(graph, renumbering, number, edges[1]))
             if progress:
                 progress(len(rows))
         manifest = _manifest(graph, original_ids, index_type, parts, files, recipe, directed)
