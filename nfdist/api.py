@@ -61,7 +61,7 @@ def configure(
     """A configuration or a file with `section.key=value` overrides and whole sections on top, its run.dir resolved.
 
     What is not given comes from `below`, such as the settings of a run that goes on, and else from the defaults. A
-    partition instead of a file stands for settings that suit its graph.
+    partition instead of a file stands for settings that suit its graph, which are told where `below` is None.
     """
     tables: Any = {}
     if isinstance(config, Config):
@@ -69,16 +69,16 @@ def configure(
     elif config is not None and (is_uri(config) or (Path(config) / MANIFEST_NAME).exists()):
         tables = {"data": {"partition": str(config)}}
         if not below:
-            from nfdist.training.defaults import (
-                graph_settings,
-                training_homophily,
-            )  # here, since nfdist predict needs none of it
+            from nfdist.training import defaults  # here, since nfdist predict needs none of it
 
             model_name = settings.parse(settings.merged(tables, sections), overrides).model.name
             store = Store.open(config, Store.available_parts(config))
-            below, reasons = graph_settings(store, model_name, training_homophily(store))
-            if Place.read(os.environ).rank == 0:
-                log.notice(reasons)
+            homophily = defaults.training_homophily(store)
+            chosen = defaults.graph_settings(store, model_name, homophily)
+            if below is None and Place.read(os.environ).rank == 0:
+                found = settings.parse(settings.merged(tables, sections), overrides, below=chosen)
+                log.notice(defaults.describe_choice(store, found, homophily))
+            below = chosen
     elif config is not None:
         tables = settings.read_toml(Path(config))
         tables.pop("search", None)  # nfdist tune's
@@ -100,7 +100,7 @@ def train(config: Config | Path | str | None = None, *, resume: bool = False, **
     from nfdist.training.job import begun_settings  # here, since nfdist predict needs none of it
     from nfdist.training.job import train as train_job
 
-    place, found = Place.read(os.environ), configure(config, [], **sections)
+    place, found = Place.read(os.environ), configure(config, [], {} if resume else None, **sections)
     device = choose_device(found.run.device, place)
     with join(place, device, found.run.timeout_seconds) as world:
         if resume:

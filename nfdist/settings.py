@@ -44,7 +44,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"configuration {str(path)!r} cannot be read ({reason}): name a TOML file") from error
+        raise ConfigError(
+            f"configuration {str(path)!r} cannot be read ({reason}): name a TOML file or a partition"
+        ) from error
     return parse_toml(text, str(path))
 
 

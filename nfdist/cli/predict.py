@@ -18,7 +18,11 @@ from nfdist.evaluation.gathered_writer import write_table
 from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.remote import fetched, refuse_uri
 
-_INPUTS = ("states", "checkpoints", "config.toml", "metrics.jsonl", "result.json")  # of a run
+_OF_RUN = (  # what no answers may be written over
+    *("states", "checkpoints", "smoothing", "run.json", "config.toml", "metrics.jsonl", "result.json"),
+    *("evaluations.jsonl", "predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet"),
+)
+_NOT_PARQUET = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".arrow", ".feather", ".xlsx")
 _ASIDE_CHARACTERS = 60  # what a name gains while its file is written
 
 
@@ -85,16 +89,19 @@ def _counted(labels: Any) -> dict[str, int]:
 
 
 def _check_out(out: Path, inputs: Sequence[Path], run_dir: Path) -> None:
-    """Refuse, before the work, a file that could not be written or that predictions are made from."""
+    """Refuse, before the work, a file that could not be written, or that is another's."""
     try:
         if out.is_dir() or not out.name:
             raise ConfigError(f"--out {out} cannot be written, it is a directory: name a file in it")
         place = out.resolve()
-        for kept in (*inputs, *(run_dir / name for name in _INPUTS)):
+        for kept in (*inputs, *(run_dir / name for name in _OF_RUN)):
             if place.is_relative_to(kept.resolve()) or (out.exists() and kept.exists() and out.samefile(kept)):
                 raise ConfigError(
-                    f"--out {out} would replace {kept}, which predictions are made from: name another file"
+                    f"--out {out} is in the place of {kept}, which belongs to the run, its graph or the new nodes: "
+                    "name another file"
                 )
+        if out.suffix.lower() in _NOT_PARQUET:
+            raise ConfigError(f"--out {out} would be a Parquet file by another name: name it {out.stem}.parquet")
         tempfile.TemporaryFile(dir=out.parent).close()
         out.with_name(out.name + "." * _ASIDE_CHARACTERS).exists()
     except (OSError, ValueError) as error:

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     config, device, mistake = Config(), torch.device("cpu"), None
     try:
-        config = configure(options.config, options.overrides)
+        config = configure(options.config, options.overrides, {} if options.resume else None)
         device = choose_device(config.run.device, place)
     except NfdistError as error:
         mistake = error

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from nfdist.config import Config
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Description, Store
 
@@ -38,13 +39,13 @@ def training_homophily(store: Store, sampled_nodes: int = SAMPLED_NODES) -> floa
 
 def graph_settings(
     graph: Description, model_name: str = "nodeformer", homophily: float | None = None
-) -> tuple[dict[str, dict[str, Any]], str]:
-    """Sections of settings that suit a graph and a model, and one line that says which of them follow from it."""
+) -> dict[str, dict[str, Any]]:
+    """Sections of settings that suit a graph and a model."""
     alike = homophily is None or homophily >= ALIKE
     batches = -(-graph.num_nodes // BATCH_NODES) if graph.num_nodes > WHOLE_NODES else 1
     epochs = max(LEAST_EPOCHS, STEPS // batches)
     linked, own = graph.num_edges > 0, model_name == "nodeformer"
-    chosen: dict[str, dict[str, Any]] = {
+    return {
         "model": {
             "channels": 64,
             "heads": 1,
@@ -67,9 +68,15 @@ def graph_settings(
             "edge_loss": 0.1 if linked and own else 0.0,
         },
     }
-    size = "all nodes in every step" if batches == 1 else f"batches of {BATCH_NODES:,} of its {graph.num_nodes:,} nodes"
-    edges = f"{graph.num_edges:,} edges"
-    if linked and own:
-        known = "" if homophily is None else f", whose ends are {'' if alike else 'not '}alike ({homophily:.2f})"
-        edges += f"{known}, with {0.8 if alike else 0.2:.0%} of the answer by a branch of graph convolutions"
-    return chosen, f"settings for this graph: {size}, at most {epochs} epochs, {edges}; config.toml in the run has all"
+
+
+def describe_choice(graph: Description, config: Config, homophily: float | None) -> str:
+    """One line that says how a training without settings of its own goes about a graph."""
+    batch, model = config.train.batch_nodes, config.model
+    said = "all nodes in every step" if batch == 0 else f"batches of {batch:,} of its {graph.num_nodes:,} nodes"
+    said += f", at most {config.train.epochs} epochs, {graph.num_edges:,} edges"
+    if homophily is not None:
+        said += f", whose ends are {'' if homophily >= ALIKE else 'not '}alike ({homophily:.2f})"
+    if model.graph_layers:
+        said += f", with {model.branch_share:.0%} of the answer by a branch of graph convolutions"
+    return f"settings for this graph: {said}; config.toml in the run has all"

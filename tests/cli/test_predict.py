@@ -159,13 +159,16 @@ def test_an_output_that_cannot_be_or_is_an_input_is_refused_before_the_work(
     (tmp_path / "folder").mkdir()
     graph = Path(Run.open(run).config.data.partition)
     for out, message in (
-        (file, "would replace"),
-        (tmp_path / "folder" / ".." / "new.parquet", "would replace"),
-        (tmp_path / "link.parquet", "would replace"),
-        (tmp_path / "twin.parquet", "would replace"),
-        (graph / "part-00000" / "nodes.arrow", "would replace"),
-        (run / "config.toml", "would replace"),
-        (run / "states" / "new.parquet", "would replace"),
+        (file, "is in the place of"),
+        (run / "predictions.parquet", "is in the place of"),
+        (run / "edges.parquet", "is in the place of"),
+        (tmp_path / "out.csv", "name it out.parquet"),
+        (tmp_path / "folder" / ".." / "new.parquet", "is in the place of"),
+        (tmp_path / "link.parquet", "is in the place of"),
+        (tmp_path / "twin.parquet", "is in the place of"),
+        (graph / "part-00000" / "nodes.arrow", "is in the place of"),
+        (run / "config.toml", "is in the place of"),
+        (run / "states" / "new.parquet", "is in the place of"),
         (tmp_path / "folder", "it is a directory"),
         (tmp_path / "none" / "out.parquet", "No such file or directory"),
         (Path(__file__) / "out.parquet", "Not a directory"),

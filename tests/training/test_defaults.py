@@ -13,7 +13,7 @@ from nfdist.api import configure
 from nfdist.cli.main import main
 from nfdist.model.build import MODELS, check_settings
 from nfdist.store.store import Store
-from nfdist.training.defaults import BATCH_NODES, graph_settings, training_homophily
+from nfdist.training.defaults import BATCH_NODES, describe_choice, graph_settings, training_homophily
 from tests.store.building import build_graph, write
 from tests.training.building import build_partition
 
@@ -32,19 +32,20 @@ def test_every_model_can_be_trained_by_them(name: str, graph: Path) -> None:
 def test_what_is_given_wins_over_them_and_they_over_the_defaults(
     graph: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = configure(graph, ["model.channels=8"])
+    found = configure(graph, ["model.channels=8", "train.epochs=7"])
     assert (found.data.partition, found.model.channels, found.model.activation) == (str(graph), 8, "elu")
-    assert "settings for this graph: all nodes in every step" in capsys.readouterr().err
+    assert "settings for this graph: all nodes in every step, at most 7 epochs" in capsys.readouterr().err
+    configure(graph, [], {})
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("nodes", "edges"), [(1000, 0), (1000, 10), (10**6, 10**7)])
 def test_they_follow_from_the_size_of_the_graph(nodes: int, edges: int) -> None:
     graph: Any = SimpleNamespace(num_nodes=nodes, num_edges=edges)
-    sections, said = graph_settings(graph)
-    found = settings.parse(sections)
+    found = settings.parse(graph_settings(graph))
     assert found.train.batch_nodes == (BATCH_NODES if nodes == 10**6 else 0)
     assert (found.relation.order, found.model.graph_layers) == ((1, 2) if edges else (0, 0))
-    assert f"{edges:,} edges" in said
+    assert f"{edges:,} edges" in describe_choice(graph, found, None)
 
 
 def test_a_branch_has_most_of_the_say_where_neighbors_are_alike(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_branch_has_most_of_the_say_where_neighbors_are_alike(tmp_path: Path) 
         assert training_homophily(store, sampled_nodes=2) is None
     assert found["alike"] == pytest.approx(1)
     assert found["by chance"] == pytest.approx(0, abs=0.15)
-    shares = [graph_settings(store, homophily=one)[0]["model"]["branch_share"] for one in found.values()]
+    shares = [graph_settings(store, homophily=one)["model"]["branch_share"] for one in found.values()]
     assert shares == [0.8, 0.2]
 
 

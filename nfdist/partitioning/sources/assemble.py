@@ -121,6 +121,8 @@ def _choose_split(raw: RawGraph, labels: NDArray[Any], options: SourceOptions) -
             f"split_index {options.split_index} is for official splits, and {raw.name} gets a random one"
         )
     labeled = (labels >= 0).reshape(len(labels), -1).any(axis=1)
+    if options.split is None:
+        raw.notes.append(splits.DRAWN_NOTE)
     fractions = parse_fractions("split", options.split or splits.DEFAULT_RANDOM, "official")
     return draw_split(np.asarray(labeled), fractions, options.seed)
 
@@ -134,7 +136,7 @@ def _choose_edges(raw: RawGraph, rows: Any, schema: Schema, neighbors: int) -> t
         return _nearest_neighbors(rows, neighbors)
     validation.check_edges(raw.name, raw.sources, raw.targets, num_nodes)
     if not len(raw.sources):
-        raw.notes.append("the source has no edges (a graph can be made from its features: knn)")
+        raw.notes.append("the source has no edges (a graph can be made from its features: --knn K)")
     return _signed(raw.sources), _signed(raw.targets)
 
 

@@ -11,6 +11,7 @@ from nfdist.partitioning.sources import validation
 from nfdist.store.source_graph import SPLIT_NAMES, TEST, TRAIN, UNASSIGNED, VALID
 
 DEFAULT_RANDOM = "random:0.5/0.25/0.25"
+DRAWN_NOTE = f"the source has no split: nodes are drawn for {DEFAULT_RANDOM}, or as --split says"
 WORDS = {"train": TRAIN, "val": VALID, "valid": VALID, "validation": VALID, "test": TEST}
 UNOFFICIAL = ("amazon2m",)  # whose split is random: the sales ranking of ogbn-products, its data, is not its own
 CODES_NOTE = "split numbers are read as 0 unassigned, 1 train, 2 valid, 3 test"

@@ -9,6 +9,7 @@ import scipy.sparse
 
 from nfdist.errors import ConfigError, PartitionError
 from nfdist.partitioning.sources import SourceCounts, SourceOptions, counts, load
+from nfdist.partitioning.sources.splits import DRAWN_NOTE
 from nfdist.store.source_graph import TEST, TRAIN, UNASSIGNED, VALID, draw_split
 from tests.partitioning.sources.npz_files import NODES, OPTIONS, arrays, save
 
@@ -110,7 +111,7 @@ def test_nearest_neighbors_replace_the_edges(tmp_path: Path, sparse: bool) -> No
     near = np.zeros((NODES, NODES), np.bool_)
     np.put_along_axis(near, np.argsort(distances, axis=1)[:, :3], True, axis=1)
     assert set(zip(graph.sources, graph.targets, strict=True)) == set(zip(*np.nonzero(near | near.T), strict=True))
-    assert graph.notes == ("5 edges are replaced by a 3-nearest-neighbor graph",)
+    assert sorted(graph.notes) == ["5 edges are replaced by a 3-nearest-neighbor graph", DRAWN_NOTE]
     assert counts(path, SourceOptions(knn=3)).edges == 3 * NODES
 
 
@@ -124,7 +125,7 @@ def test_tasks(tmp_path: Path) -> None:
     graph = load(save(tmp_path, label=np.array([[0.0, 1.0, np.nan] * 4]).T), OPTIONS)  # as OGB and pandas write them
     assert (graph.task, graph.labels.tolist()) == ("single", [0, 1, -1] * 4)
     graph = load(save(tmp_path, label=None), OPTIONS)
-    assert graph.notes == ("the source has no labels",)
+    assert graph.notes == ("the source has no labels", DRAWN_NOTE)
     assert not graph.split.any()
 
 
@@ -133,7 +134,7 @@ def test_ids_and_labels_may_be_other_arrays(tmp_path: Path) -> None:
     graph = load(path, SourceOptions(id_column="key", label_column="other"))
     assert graph.original_ids[graph.sources].tolist() == [0, 10, 20, 20, 50]
     assert graph.num_classes == 1
-    assert graph.notes == ("ignored arrays: label",)
+    assert graph.notes == ("ignored arrays: label", DRAWN_NOTE)
     with pytest.raises(PartitionError, match="has no column 'kye': did you mean 'key'"):
         load(path, SourceOptions(id_column="kye"))
 
@@ -148,7 +149,7 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
 
 def test_other_arrays_are_ignored_with_a_note(tmp_path: Path) -> None:
     graph = load(save(tmp_path, edge_attr=np.ones(5), year=np.ones(NODES)), OPTIONS)
-    assert graph.notes == ("ignored arrays: edge_attr, year",)
+    assert graph.notes == ("ignored arrays: edge_attr, year", DRAWN_NOTE)
 
 
 BAD = [

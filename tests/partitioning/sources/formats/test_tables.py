@@ -11,6 +11,7 @@ import pytest
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import SourceCounts, SourceOptions, counts, load
+from nfdist.partitioning.sources.splits import DRAWN_NOTE
 
 FEATURES = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 NUMBERS = [70, -3, 2**40, 9]
@@ -97,7 +98,7 @@ def test_columns_of_any_name(tmp_path: Path) -> None:
     assert graph.features.tolist() == [[5, 1], [6, 2], [7, 3], [8, 4]]
     assert graph.labels.tolist() == [1, 0, -1, 0]
     assert graph.sources.tolist() == [3, 2, 1, 0]
-    assert graph.notes == ("2 classes by name: x, z",)
+    assert graph.notes == ("2 classes by name: x, z", DRAWN_NOTE)
     assert graph.schema is not None
     assert graph.schema.unused == {"unused": "left out: not among feature_columns"}
     assert (graph.schema.id_column, graph.schema.label_column) == ("key", "kind")
