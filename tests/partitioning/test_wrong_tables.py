@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nfdist.cli.main import main
+from nfdist.store.store import Store
 
 COUNT = 12
 TIMES = pd.Timestamp("2020-01-01") + pd.to_timedelta(range(COUNT), "D")
@@ -156,6 +157,22 @@ def test_a_wrong_table_of_edges(
     assert re.search(message, refused(capsys, tmp_path / "tables"))
 
 
+@pytest.mark.parametrize("column", ["id", "city", "label"])
+def test_a_csv_of_nodes_that_is_not_utf8(column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(EDGES, tmp_path / "tables" / "edges.csv")
+    with_cell(column, "Málaga")(NODES).to_csv(tmp_path / "tables" / "nodes.csv", index=False, encoding="latin-1")
+    line = refused(capsys, tmp_path / "tables")
+    assert f"nodes.csv: row 8, column {column!r} is not UTF-8: save the file as UTF-8" in line
+
+
+def test_bytes_of_parquet_are_left_out(tmp_path: Path) -> None:
+    write(NODES.assign(photo=b"caf\xe9"), tmp_path / "tables" / "nodes.parquet")
+    write(EDGES, tmp_path / "tables" / "edges.csv")
+    graph = tmp_path / "graph"
+    assert main(["partition", str(tmp_path / "tables"), "--parts", "2", "--out", str(graph)]) == 0
+    assert "binary is no kind of feature" in Store.open(graph).manifest.schema.unused["photo"]
+
+
 def folder_with(change: Callable[[Path], None], folder: Path) -> Path:
     """A folder of two files of nodes, changed."""
     write(NODES[:6], folder / "nodes" / "part-0.parquet")
@@ -188,7 +205,7 @@ def two_of_a_name(path: Path) -> None:
         ),
         (
             lambda path: (path.parent.parent / "edges.csv").write_bytes(b"source,target\nn\xff,n1\n"),
-            "edges.csv cannot be read|name no node",
+            "edges.csv: row 1, column 'source' is not UTF-8: save the file as UTF-8",
         ),
         (
             lambda path: write(NODES[6:], path.parent / "kind=a" / "part-2.parquet"),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_not_empty
 from nfdist.reading import reading
+from nfdist.store import csv_files
 from nfdist.store.columns import is_empty, is_list, is_number, is_text, to_ids
 from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import SUFFIXES, Rows, Table, check_column, find_table, open_table
@@ -121,8 +121,7 @@ def count(folder: Path, options: SourceOptions) -> SourceCounts:
 def _first_rows(nodes: Table, names: list[str]) -> Rows:
     file = nodes.files[0]
     if nodes.is_csv:
-        with pyarrow.csv.open_csv(file, convert_options=pyarrow.csv.ConvertOptions(include_columns=names)) as stream:
-            table = pa.Table.from_batches([stream.read_next_batch()])
+        table = csv_files.read_first_rows(file, names)
     else:
         with pyarrow.parquet.ParquetFile(file) as opened:
             batch = next(opened.iter_batches(_ROWS_COUNTED, columns=names), None)
