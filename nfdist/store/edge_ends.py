@@ -72,6 +72,8 @@ class EdgeEnds:
         manifest = self.store.manifest
         ends = manifest.schema.source_column, manifest.schema.target_column
         check_ends(edges.name, edges.table.column_names, self.store)
+        for end in ends:
+            edges.check_filled(end, UnknownNodeError)
         sources, targets = (edges[end] for end in ends)
         from_new, to_new = (self._find(names, edges.name)[1] >= 0 for names in (sources, targets))
         for row in np.flatnonzero(~from_new & ~to_new)[:1].tolist():

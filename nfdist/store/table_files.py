@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from nfdist.errors import PartitionError
+from nfdist.errors import NfdistError, PartitionError
 from nfdist.reading import check_distinct, check_expansion, read_parquet, reading
 from nfdist.store import csv_files
 from nfdist.store.columns import spelled_integers
@@ -46,6 +46,13 @@ class Rows:
                 return f"{file}: row {row + 1}"
             row -= count
         raise IndexError(row)
+
+    def check_filled(self, name: str, refusal: type[NfdistError] = PartitionError) -> None:
+        """Refuse a column of the ends of edges with a gap."""
+        column = self[name]
+        if column.null_count:
+            row = column.is_null().index(True).as_py()
+            raise refusal(f"{self.place(row)} has no {name!r}: give every edge both ends, or leave it out")
 
 
 @dataclass(frozen=True)

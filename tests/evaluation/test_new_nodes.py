@@ -154,6 +154,7 @@ def test_wrong_cells_of_a_csv_of_new_nodes_are_named(
         (new.assign(leased=["true", "yes", "no"]), ends, "row 2, column 'leased' is 'yes', neither true nor false"),
         (new.assign(site=["Oslo", "Málaga", "Lima"]), ends, "new.csv: row 2, column 'site' is not UTF-8: save"),
         (new.assign(machine=["a", "b", "ñ"]), ends, "new.csv: row 3, column 'machine' is not UTF-8: save"),
+        (new, ends.assign(source=["", "a"]), "edges.csv: row 1 has no 'source': give every edge both ends"),
         (new, ends.assign(source=["ñ", "a"]), "edges.csv: row 1, column 'source' is not UTF-8: save"),
         (new, ends.set_axis(["head", "tail"], axis=1), "edges.csv has no column 'source', .* it has 'head', 'tail'"),
     ):

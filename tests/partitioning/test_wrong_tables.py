@@ -142,8 +142,8 @@ def test_a_wrong_table_of_nodes(name: str, tmp_path: Path, capsys: pytest.Captur
     ("suffix", "change", "message"),
     [
         (".parquet", with_cell("target", "n99", 1), "1 ends of edges name no node, the first is 'n99'"),
-        (".parquet", with_cell("source", None, 1), "1 ends of edges name no node, the first is None"),
-        (".csv", with_cell("source", "", 1), "1 ends of edges name no node, the first is None"),
+        (".parquet", with_cell("source", None, 1), "edges.parquet: row 2 has no 'source': give"),
+        (".csv", with_cell("source", "", 1), "edges.csv: row 2 has no 'source': give"),
         (".parquet", lambda t: t.assign(source=[[1], [2], [3]]), "ends of edges must be integers or text"),
         (".parquet", lambda t: t.rename(columns={"source": "begin"}), "needs columns source and target"),
         (".parquet", lambda t: t.assign(target=[1.5, 2.5, 3.5]), "6 ends of edges|3 ends of edges name no node"),
@@ -155,6 +155,17 @@ def test_a_wrong_table_of_edges(
     write(NODES, tmp_path / "tables" / "nodes.parquet")
     write(change(EDGES), tmp_path / "tables" / f"edges{suffix}")
     assert re.search(message, refused(capsys, tmp_path / "tables"))
+
+
+def test_ids_in_a_column_that_nobody_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(NODES.rename(columns={"id": "supplier"}), tmp_path / "tables" / "nodes.csv")
+    write(EDGES, tmp_path / "tables" / "edges.csv")
+    line = refused(capsys, tmp_path / "tables")
+    assert "6 ends of edges name no node, the first is 'n0': every id must be in the nodes' row numbers, from 0" in line
+    assert "--id-column names another, it has 'supplier', 'age', 'city'" in line
+    write(NODES.assign(id=range(COUNT), key=NODES["id"]), tmp_path / "tables" / "nodes.csv")
+    line = refused(capsys, tmp_path / "tables")
+    assert "must be in the nodes' column 'id'; --id-column names another, it has 'age', 'city', 'key'" in line
 
 
 @pytest.mark.parametrize("column", ["id", "city", "label"])

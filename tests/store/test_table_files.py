@@ -90,7 +90,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         (["supplier", "age"], r"it has 'supplier', 'age'$"),
         (["supplier", "teir"], r"did you mean 'teir'\?$"),
         ([], "it has no columns$"),
-        ([f"x{number}" for number in range(31)], "'x29' and 1 more$"),
+        ([f"x{number}" for number in range(31)], ".*'x29' and 1 more$"),
     ],
 )
 def test_only_a_column_that_is_spelled_alike_is_suggested(columns: list[str], hint: str) -> None:
