@@ -133,10 +133,10 @@ def check_column(name: str, column: str, columns: Iterable[str]) -> None:
         raise PartitionError(f"{name} has no column {column!r}: {hint}")
 
 
-def told_columns(names: Sequence[str]) -> str:
+def told_columns(names: Sequence[str], having: str = "it has") -> str:
     """The columns that a table has, for messages."""
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return f"it has {', '.join(map(repr, names[:_MOST_NAMED]))}{more}" if names else "it has no columns"
+    return f"{having} {', '.join(map(repr, names[:_MOST_NAMED]))}{more}" if names else f"{having} no columns"
 
 
 def find_table(folder: Path, what: str) -> Path | None:

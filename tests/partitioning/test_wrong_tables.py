@@ -162,10 +162,12 @@ def test_ids_in_a_column_that_nobody_named(tmp_path: Path, capsys: pytest.Captur
     write(EDGES, tmp_path / "tables" / "edges.csv")
     line = refused(capsys, tmp_path / "tables")
     assert "6 ends of edges name no node, the first is 'n0': every id must be in the nodes' row numbers, from 0" in line
-    assert "--id-column names another, it has 'supplier', 'age', 'city'" in line
+    assert "name another column by --id-column; the nodes have 'supplier', 'age', 'city'" in line
     write(NODES.assign(id=range(COUNT), key=NODES["id"]), tmp_path / "tables" / "nodes.csv")
     line = refused(capsys, tmp_path / "tables")
-    assert "must be in the nodes' column 'id'; --id-column names another, it has 'age', 'city', 'key'" in line
+    assert (
+        "in the nodes' column 'id', or name another column by --id-column; the nodes have 'age', 'city', 'key'" in line
+    )
 
 
 @pytest.mark.parametrize("column", ["id", "city", "label"])

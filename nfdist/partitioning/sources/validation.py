@@ -85,7 +85,7 @@ def check_known(name: str, unknown: Any, count: int, id_column: str, others: Seq
     if count:
         text = f"{name}: {count} ends of edges name no node, the first is {unknown!r}: every id must be in the nodes' "
         text += f"column {id_column!r}" if id_column else "row numbers, from 0 on"
-        raise PartitionError(f"{text}; --id-column names another, {told_columns(others)}" if others else text)
+        raise PartitionError(f"{text}, or name another column by --id-column; {told_columns(others, 'the nodes have')}")
 
 
 def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None:
