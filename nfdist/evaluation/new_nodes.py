@@ -13,7 +13,7 @@ from nfdist import log
 from nfdist.errors import ConfigError
 from nfdist.reading import check_distinct, reading
 from nfdist.store.columns import check_unique, is_text, to_ids
-from nfdist.store.edge_ends import EdgeEnds, Joined
+from nfdist.store.edge_ends import EdgeEnds, Joined, check_ends
 from nfdist.store.encoding import check_normalized, csv_type, encode, normalize_rows
 from nfdist.store.pairs import Numbers, Pairs, Weights, distinct, summed
 from nfdist.store.schema import EDGE_WEIGHT, NEIGHBORS
@@ -142,6 +142,7 @@ def _read_edges(path: Path, store: Store) -> Rows:
     """The ends of edges and, if those of the graph have weights, what each weighs."""
     schema, table = store.manifest.schema, open_table(path)
     ends = [schema.source_column, schema.target_column]
+    check_ends(str(path), table.schema.names, store)
     there = store.manifest.weighted and EDGE_WEIGHT in table.schema.names and EDGE_WEIGHT not in ends
     weights = {EDGE_WEIGHT: pa.float64()} if there else {}
     table.check_once(list(weights))

@@ -1,5 +1,6 @@
 """Which nodes the edges of new nodes name: nodes of the graph, or new ones among themselves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from nfdist.store.columns import cast_like, decoded, is_list, is_number, is_text
 from nfdist.store.pairs import Numbers, Weights
 from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.store import Store
-from nfdist.store.table_files import Rows, check_column
+from nfdist.store.table_files import Rows, told_columns
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class EdgeEnds:
         """What a table of edges says; each needs a new node at an end, in a directed graph at its target."""
         manifest = self.store.manifest
         ends = manifest.schema.source_column, manifest.schema.target_column
+        check_ends(edges.name, edges.table.column_names, self.store)
         for end in ends:
-            check_column(edges.name, end, edges.table.column_names)
+            edges.check_filled(end, UnknownNodeError)
         sources, targets = (edges[end] for end in ends)
         from_new, to_new = (self._find(names, edges.name)[1] >= 0 for names in (sources, targets))
         for row in np.flatnonzero(~from_new & ~to_new)[:1].tolist():
@@ -129,3 +131,12 @@ class EdgeEnds:
         known[there] = self.store.known_node_ids(spelled.drop_null().combine_chunks())
         new = pc.index_in(cast_like(names, self.ids.type), value_set=self.ids, skip_nulls=True)
         return known, pc.fill_null(new, -1).to_numpy().astype(np.int64)
+
+
+def check_ends(where: str, there: Sequence[str], store: Store) -> None:
+    """Refuse a table of edges without the columns that name the ends of the graph's edges."""
+    schema = store.manifest.schema
+    for end in (schema.source_column, schema.target_column):
+        if end not in there:
+            have = f"which the edges of {store.directory} have"
+            raise ConfigError(f"{where} has no column {end!r}, {have}: rename one, {told_columns(there)}")

@@ -8,16 +8,16 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
-from nfdist.errors import PartitionError
+from nfdist.errors import NfdistError, PartitionError
 from nfdist.reading import check_distinct, check_expansion, read_parquet, reading
-from nfdist.store.columns import is_text, spelled_integers
+from nfdist.store import csv_files
+from nfdist.store.columns import spelled_integers
 
 SUFFIXES = (".parquet", ".csv")
 _ROWS_AT_ONCE = 1 << 16
+_MOST_NAMED = 30
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -46,6 +46,13 @@ class Rows:
                 return f"{file}: row {row + 1}"
             row -= count
         raise IndexError(row)
+
+    def check_filled(self, name: str, refusal: type[NfdistError] = PartitionError) -> None:
+        """Refuse a column of the ends of edges with a gap."""
+        column = self[name]
+        if column.null_count:
+            row = column.is_null().index(True).as_py()
+            raise refusal(f"{self.place(row)} has no {name!r}: give every edge both ends, or leave it out")
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,11 @@ class Table:
             inside = _folder_columns(self.root, file)
             own = [name for name in names if name not in inside]
             with reading(file):
-                part = _read_csv(file, own, types, verbatim) if self.is_csv else _read_parquet(file, own, verbatim)
+                part = (
+                    csv_files.read_columns(file, own, types, verbatim)
+                    if self.is_csv
+                    else _read_parquet(file, own, verbatim)
+                )
                 for name in names:
                     if name in inside:
                         part = part.append_column(name, pa.array([inside[name]] * len(part), pa.string()))
@@ -96,7 +107,7 @@ class Table:
         for file in self.files:
             row = 0
             with reading(file):
-                for batch in _text_of_csv(file, names) if self.is_csv else _text_of_parquet(file, names):
+                for batch in csv_files.read_text(file, names) if self.is_csv else _text_of_parquet(file, names):
                     yield file, row, batch
                     row += batch.num_rows
 
@@ -114,12 +125,18 @@ class Table:
 
 
 def check_column(name: str, column: str, columns: Iterable[str]) -> None:
-    """Refuse a column that is not there, naming the nearest real one."""
+    """Refuse a column that is not there, naming one that is spelled alike, else those that are."""
     names = list(columns)
     if column not in names:
-        nearest = difflib.get_close_matches(column, names, n=1, cutoff=0.0)
-        hint = f": did you mean {nearest[0]!r}?" if nearest else ": there are no columns"
-        raise PartitionError(f"{name} has no column {column!r}{hint}")
+        nearest = difflib.get_close_matches(column, names, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else told_columns(names)
+        raise PartitionError(f"{name} has no column {column!r}: {hint}")
+
+
+def told_columns(names: Sequence[str], having: str = "it has") -> str:
+    """The columns that a table has, for messages."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{having} {', '.join(map(repr, names[:_MOST_NAMED]))}{more}" if names else f"{having} no columns"
 
 
 def find_table(folder: Path, what: str) -> Path | None:
@@ -196,31 +213,6 @@ def _read_parquet(file: Path, names: Sequence[str], words: Sequence[str]) -> pa.
     return read_parquet(file, names, words)
 
 
-def _read_csv(
-    file: Path, names: Sequence[str], types: Mapping[str, pa.DataType] | None, verbatim: Sequence[str]
-) -> pa.Table:
-    options = _csv_options(names, types)
-    table = pyarrow.csv.read_csv(file, convert_options=options)
-    absent = pa.array(options.null_values, pa.string())
-    for place, name in enumerate(table.column_names):
-        column = table.column(place)
-        if is_text(column.type) and name not in verbatim:
-            words = pc.if_else(pc.is_in(column, value_set=absent), pa.scalar(None, column.type), column)
-            table = table.set_column(place, name, words)
-    return table
-
-
-def _csv_options(names: Sequence[str], types: Mapping[str, pa.DataType] | None) -> Any:
-    return pyarrow.csv.ConvertOptions(include_columns=list(names), column_types=dict(types or {}))
-
-
-def _text_of_csv(file: Path, names: Sequence[str]) -> Iterator[Any]:
-    options = _csv_options(names, dict.fromkeys(names, pa.string()))
-    options.strings_can_be_null = True
-    with pyarrow.csv.open_csv(file, convert_options=options) as stream:
-        yield from stream
-
-
 def _text_of_parquet(file: Path, names: Sequence[str]) -> Iterator[Any]:
     size = file.stat().st_size
     with pyarrow.parquet.ParquetFile(file, read_dictionary=list(names)) as opened:
@@ -230,9 +222,7 @@ def _text_of_parquet(file: Path, names: Sequence[str]) -> Iterator[Any]:
 
 def _read_schema(file: Path) -> pa.Schema:
     if file.suffix == ".csv":
-        with pyarrow.csv.open_csv(file) as stream:
-            schema = stream.schema
-    else:
-        schema = pyarrow.parquet.read_schema(file)
+        return csv_files.read_schema(file)
+    schema = pyarrow.parquet.read_schema(file)
     _ = schema.names  # fails here if they are no text
     return schema

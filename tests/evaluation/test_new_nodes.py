@@ -144,6 +144,28 @@ def test_wrong_tables_of_new_nodes_are_one_line(
         assert not (tmp_path / "out.parquet").exists()
 
 
+def test_wrong_cells_of_a_csv_of_new_nodes_are_named(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tables.machines().drop(columns=["spectrum", "condition", "installed"])[:3].assign(machine=["a", "b", "c"])
+    ends = pd.DataFrame({"source": ["M-0001", "a"], "target": ["a", "M-0002"]})
+    for table, joined, message in (
+        (new.assign(hours=["1", "2", "x"]), ends, "new.csv: row 3, column 'hours' is 'x', no number"),
+        (new.assign(leased=["true", "yes", "no"]), ends, "row 2, column 'leased' is 'yes', neither true nor false"),
+        (new.assign(site=["Oslo", "Málaga", "Lima"]), ends, "new.csv: row 2, column 'site' is not UTF-8: save"),
+        (new.assign(machine=["a", "b", "ñ"]), ends, "new.csv: row 3, column 'machine' is not UTF-8: save"),
+        (new, ends.assign(source=["", "a"]), "edges.csv: row 1 has no 'source': give every edge both ends"),
+        (new, ends.assign(source=["ñ", "a"]), "edges.csv: row 1, column 'source' is not UTF-8: save"),
+        (new, ends.set_axis(["head", "tail"], axis=1), "edges.csv has no column 'source', .* it has 'head', 'tail'"),
+    ):
+        table.to_csv(tmp_path / "new.csv", index=False, encoding="latin-1")
+        joined.to_csv(tmp_path / "edges.csv", index=False, encoding="latin-1")
+        words = ("--edges", tmp_path / "edges.csv", "--out", tmp_path / "out.parquet")
+        line = mistake(capsys, "predict", folder / "run", tmp_path / "new.csv", *words)
+        assert re.search(message, line), (message, line)
+        assert not (tmp_path / "out.parquet").exists()
+
+
 def test_a_list_of_neighbors_and_a_file_of_edges_say_the_same(folder: Path, tmp_path: Path) -> None:
     new = tables.machines().drop(columns=["spectrum"])[:3].assign(machine=["a", "b", "c"])
     listed = new.assign(neighbors=[["M-0001", "b"], ["M-0002", "M-0003"], []])

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nfdist.cli.main import main
+from nfdist.store.store import Store
 
 COUNT = 12
 TIMES = pd.Timestamp("2020-01-01") + pd.to_timedelta(range(COUNT), "D")
@@ -141,8 +142,8 @@ def test_a_wrong_table_of_nodes(name: str, tmp_path: Path, capsys: pytest.Captur
     ("suffix", "change", "message"),
     [
         (".parquet", with_cell("target", "n99", 1), "1 ends of edges name no node, the first is 'n99'"),
-        (".parquet", with_cell("source", None, 1), "1 ends of edges name no node, the first is None"),
-        (".csv", with_cell("source", "", 1), "1 ends of edges name no node, the first is None"),
+        (".parquet", with_cell("source", None, 1), "edges.parquet: row 2 has no 'source': give"),
+        (".csv", with_cell("source", "", 1), "edges.csv: row 2 has no 'source': give"),
         (".parquet", lambda t: t.assign(source=[[1], [2], [3]]), "ends of edges must be integers or text"),
         (".parquet", lambda t: t.rename(columns={"source": "begin"}), "needs columns source and target"),
         (".parquet", lambda t: t.assign(target=[1.5, 2.5, 3.5]), "6 ends of edges|3 ends of edges name no node"),
@@ -154,6 +155,35 @@ def test_a_wrong_table_of_edges(
     write(NODES, tmp_path / "tables" / "nodes.parquet")
     write(change(EDGES), tmp_path / "tables" / f"edges{suffix}")
     assert re.search(message, refused(capsys, tmp_path / "tables"))
+
+
+def test_ids_in_a_column_that_nobody_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(NODES.rename(columns={"id": "supplier"}), tmp_path / "tables" / "nodes.csv")
+    write(EDGES, tmp_path / "tables" / "edges.csv")
+    line = refused(capsys, tmp_path / "tables")
+    assert "6 ends of edges name no node, the first is 'n0': every id must be in the nodes' row numbers, from 0" in line
+    assert "name another column by --id-column; the nodes have 'supplier', 'age', 'city'" in line
+    write(NODES.assign(id=range(COUNT), key=NODES["id"]), tmp_path / "tables" / "nodes.csv")
+    line = refused(capsys, tmp_path / "tables")
+    assert (
+        "in the nodes' column 'id', or name another column by --id-column; the nodes have 'age', 'city', 'key'" in line
+    )
+
+
+@pytest.mark.parametrize("column", ["id", "city", "label"])
+def test_a_csv_of_nodes_that_is_not_utf8(column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(EDGES, tmp_path / "tables" / "edges.csv")
+    with_cell(column, "Málaga")(NODES).to_csv(tmp_path / "tables" / "nodes.csv", index=False, encoding="latin-1")
+    line = refused(capsys, tmp_path / "tables")
+    assert f"nodes.csv: row 8, column {column!r} is not UTF-8: save the file as UTF-8" in line
+
+
+def test_bytes_of_parquet_are_left_out(tmp_path: Path) -> None:
+    write(NODES.assign(photo=b"caf\xe9"), tmp_path / "tables" / "nodes.parquet")
+    write(EDGES, tmp_path / "tables" / "edges.csv")
+    graph = tmp_path / "graph"
+    assert main(["partition", str(tmp_path / "tables"), "--parts", "2", "--out", str(graph)]) == 0
+    assert "binary is no kind of feature" in Store.open(graph).manifest.schema.unused["photo"]
 
 
 def folder_with(change: Callable[[Path], None], folder: Path) -> Path:
@@ -188,7 +218,7 @@ def two_of_a_name(path: Path) -> None:
         ),
         (
             lambda path: (path.parent.parent / "edges.csv").write_bytes(b"source,target\nn\xff,n1\n"),
-            "edges.csv cannot be read|name no node",
+            "edges.csv: row 1, column 'source' is not UTF-8: save the file as UTF-8",
         ),
         (
             lambda path: write(NODES[6:], path.parent / "kind=a" / "part-2.parquet"),

@@ -56,7 +56,7 @@ def test_in_a_directed_graph_edges_lead_to_new_nodes_only(store: Store, capsys: 
         (True, "c", "a", "no node is called 'c' in .*: name nodes of the graph only"),
         (True, "a", "c", "no node is called 'c' in .*: name nodes of the graph only"),
         (True, "c", "d", "a.parquet: row 1 joins 'c' and 'd', of which none is a new node"),
-        (True, None, "a", "no node is called None"),
+        (True, None, "a", "a.parquet: row 1 has no 'source': give every edge both ends"),
     ],
 )
 def test_what_is_not_there_is_named(

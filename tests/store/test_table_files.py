@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nfdist.errors import PartitionError
-from nfdist.store.table_files import find_table, open_table
+from nfdist.store.table_files import check_column, find_table, open_table
 
 TABLE = pd.DataFrame({"id": [1, 2, 3, 4], "x": [0.5, 1.5, 2.5, 3.5], "kind": ["a", "a", "b", "b"]})
 
@@ -82,3 +82,17 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     for path, message in (("a.txt", "is no table"), ("b.csv", "does not exist"), (".", "has no files named")):
         with pytest.raises(PartitionError, match=message):
             open_table(tmp_path / path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "hint"),
+    [
+        (["supplier", "age"], r"it has 'supplier', 'age'$"),
+        (["supplier", "teir"], r"did you mean 'teir'\?$"),
+        ([], "it has no columns$"),
+        ([f"x{number}" for number in range(31)], ".*'x29' and 1 more$"),
+    ],
+)
+def test_only_a_column_that_is_spelled_alike_is_suggested(columns: list[str], hint: str) -> None:
+    with pytest.raises(PartitionError, match=f"^a.csv has no column 'tier': {hint}"):
+        check_column("a.csv", "tier", columns)

@@ -1,5 +1,6 @@
 """Everything a source can get wrong, each refused in one line that names the thing, its value and the next move."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.store.columns import check_unique
+from nfdist.store.table_files import told_columns
 
 _ROWS_AT_ONCE = 1 << 16
 _LEAST_CLASSES = 1000
@@ -78,13 +80,12 @@ def check_ids(name: str, original_ids: NDArray[Any]) -> None:
     check_unique(name, pa.array(original_ids))
 
 
-def check_known(name: str, unknown: Any, count: int, id_column: str) -> None:
-    """Refuse edges that name nodes that do not exist."""
+def check_known(name: str, unknown: Any, count: int, id_column: str, others: Sequence[str]) -> None:
+    """Refuse edges that name nodes that do not exist, which may be in another column of the nodes."""
     if count:
-        raise PartitionError(
-            f"{name}: {count} ends of edges name no node, the first is {unknown!r}: "
-            f"every id must be in the nodes' {id_column or 'row numbers'}"
-        )
+        text = f"{name}: {count} ends of edges name no node, the first is {unknown!r}: every id must be in the nodes' "
+        text += f"column {id_column!r}" if id_column else "row numbers, from 0 on"
+        raise PartitionError(f"{text}, or name another column by --id-column; {told_columns(others, 'the nodes have')}")
 
 
 def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None:

@@ -77,7 +77,7 @@ def test_the_table_is_printed_before_anything_is_written(tmp_path: Path, capsys:
     assert told.index("column     type") < told.index("hours") < told.index("left out: timestamp[")
     assert "number and whether missing" in told
     assert "Lyon, Oslo, Porto" in told
-    assert "3 classes by name: failing, good, worn" in told
+    assert "3 classes by name: 'failing', 'good', 'worn'" in told
     assert main(["inspect", str(tmp_path / "graph")]) == 0
     shown = capsys.readouterr().out
     assert "number and whether missing" in shown

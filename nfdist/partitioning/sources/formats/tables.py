@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_not_empty
 from nfdist.reading import reading
+from nfdist.store import csv_files
 from nfdist.store.columns import is_empty, is_list, is_number, is_text, to_ids
 from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import SUFFIXES, Rows, Table, check_column, find_table, open_table
@@ -79,11 +79,11 @@ def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
         notes.append("the nodes have no id column: their ids are their row numbers")
     labels, class_names = columns.to_labels(rows[picked.labels], where, picked.labels) if picked.labels else (None, ())
     if class_names:
-        notes.append(f"{len(class_names)} classes by name: {', '.join(map(str, class_names[:_MOST_NAMED]))}")
+        notes.append(f"{len(class_names)} classes by name: {', '.join(map(repr, class_names[:_MOST_NAMED]))}")
     members = _read_members(rows, picked, where, notes)
     features = TableFeatures(rows, picked.features, ids, options.said, options.feature_columns, picked.unused)
     ends = [edges.pick(options.source_column, _SOURCES), edges.pick(options.target_column, _TARGETS)]
-    sources, targets, weights = _read_edges(edges, ends, ids, picked.ids, notes)
+    sources, targets, weights = _read_edges(edges, ends, ids, picked, notes)
     names = {"id_column": picked.ids or "id", "label_column": picked.labels, "class_names": class_names}
     names |= {"source_column": ends[0], "target_column": ends[1]}
     return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes, names=names, weights=weights)
@@ -121,8 +121,7 @@ def count(folder: Path, options: SourceOptions) -> SourceCounts:
 def _first_rows(nodes: Table, names: list[str]) -> Rows:
     file = nodes.files[0]
     if nodes.is_csv:
-        with pyarrow.csv.open_csv(file, convert_options=pyarrow.csv.ConvertOptions(include_columns=names)) as stream:
-            table = pa.Table.from_batches([stream.read_next_batch()])
+        table = csv_files.read_first_rows(file, names)
     else:
         with pyarrow.parquet.ParquetFile(file) as opened:
             batch = next(opened.iter_batches(_ROWS_COUNTED, columns=names), None)
@@ -177,7 +176,7 @@ def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]
 
 
 def _read_edges(
-    edges: Table, ends: list[str], ids: NDArray[Any], id_column: str, notes: list[str]
+    edges: Table, ends: list[str], ids: NDArray[Any], picked: NodeColumns, notes: list[str]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     where = str(edges.files[0])
     if not all(ends):
@@ -200,7 +199,7 @@ def _read_edges(
             raise
         table = edges.read(names, {**dict.fromkeys(ends, pa.string()), **numbers})  # to name the id that is no integer
     weights = columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
-    return *columns.to_rows([table[end] for end in ends], ids, where, id_column), weights
+    return *columns.to_rows(table, ends, ids, picked.ids, [*picked.features, *picked.unused]), weights
 
 
 def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:

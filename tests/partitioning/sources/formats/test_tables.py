@@ -98,7 +98,7 @@ def test_columns_of_any_name(tmp_path: Path) -> None:
     assert graph.features.tolist() == [[5, 1], [6, 2], [7, 3], [8, 4]]
     assert graph.labels.tolist() == [1, 0, -1, 0]
     assert graph.sources.tolist() == [3, 2, 1, 0]
-    assert graph.notes == ("2 classes by name: x, z", DRAWN_NOTE)
+    assert graph.notes == ("2 classes by name: 'x', 'z'", DRAWN_NOTE)
     assert graph.schema is not None
     assert graph.schema.unused == {"unused": "left out: not among feature_columns"}
     assert (graph.schema.id_column, graph.schema.label_column) == ("key", "kind")
@@ -153,7 +153,7 @@ BAD: list[tuple[dict[str, Any], list[Any], dict[str, Any], str]] = [
     ({"features": [[1.0], [2.0], [1e300], [3.0]]}, NUMBERS, {}, "row 3, column 'features', entry 1 is 1e[+]300"),
     ({"id": [1, 2, None, 9]}, [1, 1, 1, 1], {}, "1 nodes have no 'id'"),
     ({}, [70, 9, 4, 4], {}, "4 ends of edges name no node, the first is 4"),
-    ({}, [70, 9, None, -3], {}, "3 ends of edges name no node, the first is None"),
+    ({}, [70, 9, None, -3], {}, "row 2 has no 'source': give every edge both ends"),
     ({}, ["70", "x", "9", "-3"], {}, "1 ends of edges name no node, the first is 'x'"),
     ({}, [70.0, 9.5, 9.0, 70.0], {}, "1 ends of edges name no node, the first is 9.5"),
     ({"features": RAGGED}, NUMBERS, {}, "2 lists are ragged, the first in row 3 with 1 values instead of 2"),
