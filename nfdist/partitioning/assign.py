@@ -18,10 +18,7 @@ def assign(
     graph: SourceGraph, in_edges: Adjacency, num_parts: int, method: str, seed: int, symmetric: bool
 ) -> NDArray[np.int64]:
     """The part [n] of every row: by METIS, with nodes, edges and training nodes balanced, or at random."""
-    if not 1 <= num_parts <= max(1, graph.num_nodes):
-        raise PartitionError(
-            f"--parts must be between 1 and the {graph.num_nodes:,} nodes of the graph, got {num_parts}"
-        )
+    check_parts(graph, num_parts)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, dtype=np.int64)
     if method == "random" or in_edges.num_edges == 0:
@@ -33,6 +30,14 @@ def assign(
     if len(np.unique(found)) < num_parts:  # METIS leaves parts of very small graphs empty
         return np.arange(graph.num_nodes) * num_parts // graph.num_nodes
     return found
+
+
+def check_parts(graph: SourceGraph, num_parts: int) -> None:
+    """Refuse more parts than there are nodes."""
+    if not 1 <= num_parts <= max(1, graph.num_nodes):
+        raise PartitionError(
+            f"--parts must be between 1 and the {graph.num_nodes:,} nodes of the graph, got {num_parts}"
+        )
 
 
 def read_assignment(path: Path, graph: SourceGraph, num_parts: int) -> NDArray[np.int64]:

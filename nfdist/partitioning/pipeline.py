@@ -14,7 +14,7 @@ import torch
 from nfdist import log
 from nfdist.errors import PartitionError
 from nfdist.memory import peak_resident_bytes
-from nfdist.partitioning.assign import assign, read_assignment
+from nfdist.partitioning.assign import assign, check_parts, read_assignment
 from nfdist.partitioning.edge_weights import edge_weights
 from nfdist.partitioning.planning import plan
 from nfdist.partitioning.recipe import Recipe
@@ -72,6 +72,8 @@ def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
 
         with stage("read"):
             graph = load(source, recipe.options)
+            if not recipe.assignment:
+                check_parts(graph, recipe.parts)  # before anything is told of a graph that is refused
         for note in (*_shown_columns(graph), *graph.notes):
             log.notice(note)
         with stage("order edges"):
