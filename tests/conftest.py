@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +13,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests compute is so small 
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """A command that was stopped heeds no further signal, as if its process would end; the tests go on."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
+
 
 # Files whose tests start many processes: begun first, so that no worker is left alone with them in the end.
 LONGEST = ("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds.py", "test_full.py", "test_run.py")
