@@ -55,8 +55,8 @@ class IdIndex:
         """How many stored ids are less than each wanted one: all binary searches take each step together."""
         import pyarrow.compute as pc
 
-        low = np.zeros(len(wanted), dtype=np.int64)
-        high = np.full(len(wanted), len(self.ascending), dtype=np.int64)
+        low: NDArray[np.int64] = np.zeros(len(wanted), dtype=np.int64)
+        high: NDArray[np.int64] = np.full(len(wanted), len(self.ascending), dtype=np.int64)
         for _ in range(len(self.ascending).bit_length()):
             middle = (low + high) // 2
             probe = self.ascending.take(np.minimum(middle, len(self.ascending) - 1))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nfdist.partitioning.assign import assign
 from nfdist.sparse.adjacency import Adjacency
@@ -13,7 +14,7 @@ HALF = 200
 
 def lopsided() -> tuple[SourceGraph, Adjacency]:
     """Two rings joined by one edge: the second has ten times the edges of the first and all training nodes."""
-    nodes = np.arange(HALF)
+    nodes: NDArray[np.int64] = np.arange(HALF)
     ends = [(nodes, (nodes + step) % HALF) for step in (1, 2)]
     ends += [(HALF + nodes, HALF + (nodes + step) % HALF) for step in range(1, 21)]
     ends.append((np.array([0]), np.array([HALF])))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from nfdist.cli.main import main
 from nfdist.errors import ConfigError, PartitionError
@@ -21,7 +22,7 @@ from nfdist.store.store import Store
 ROOT = Path(__file__).parents[2]
 
 
-def write_source(path: Path, nodes: int = 60, edges: int = 200, seed: int = 0) -> dict[str, np.ndarray]:
+def write_source(path: Path, nodes: int = 60, edges: int = 200, seed: int = 0) -> dict[str, NDArray[Any]]:
     """An npz with duplicate edges, self-loops and (the last tenth) isolated nodes."""
     generator = np.random.default_rng(seed)
     linked = max(1, nodes * 9 // 10)

@@ -100,7 +100,8 @@ def _draw_degrees(stream: np.random.Generator, num_nodes: int, num_edges: int) -
     mean = max(num_edges / num_nodes, 1.0)
     weights *= mean / weights.mean()
     np.minimum(weights, min(_LARGEST_DEGREE * mean, num_nodes / 4), out=weights)
-    return np.maximum(1, np.floor(weights + stream.random(num_nodes))).astype(np.int64)
+    degrees: NDArray[np.int64] = np.maximum(1, np.floor(weights + stream.random(num_nodes))).astype(np.int64)
+    return degrees
 
 
 def _draw_edges(
@@ -108,7 +109,7 @@ def _draw_edges(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Unique undirected edges: what is drawn twice is drawn again, and the surplus left out evenly."""
     num_nodes = len(rows)
-    pairs = np.empty(0, np.int64)
+    pairs: NDArray[np.int64] = np.empty(0, np.int64)
     for attempt in range(12):
         missing = num_edges - len(pairs)
         if missing <= 0:

@@ -1,10 +1,12 @@
 """amazon2m-like: Amazon2M's shape, reproducible, and a graph that is worth using."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
+from numpy.typing import NDArray
 
 from nfdist.partitioning.sources import SourceCounts, SourceOptions, counts, load
 from nfdist.store.source_graph import TEST, TRAIN, SourceGraph
@@ -17,7 +19,7 @@ def graph() -> SourceGraph:
     return load("amazon2m-like", SourceOptions(scale=SCALE))
 
 
-def degrees_of(graph: SourceGraph) -> np.ndarray:
+def degrees_of(graph: SourceGraph) -> NDArray[np.int64]:
     return np.bincount(np.concatenate([graph.sources, graph.targets]), minlength=graph.num_nodes)
 
 
@@ -69,7 +71,7 @@ def test_the_graph_tells_ten_points_more_than_features_alone(graph: SourceGraph)
     assert alone < accuracy(twice, graph, 0) - 0.10
 
 
-def accuracy(features: np.ndarray, graph: SourceGraph, hidden: int) -> float:
+def accuracy(features: NDArray[Any], graph: SourceGraph, hidden: int) -> float:
     """Test accuracy of a linear model or, with hidden channels, of a perceptron."""
     import torch
 
