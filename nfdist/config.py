@@ -162,6 +162,9 @@ class TrainConfig:
     milestones: tuple[int, ...] = setting((), "the steps at which the learning rate is multiplied by `gamma`")
     gamma: float = setting(0.5, "the factor at milestones", POSITIVE)
     clip_norm: float = setting(0.0, "the largest norm of the gradient; 0: any", AT_LEAST_0)
+    ema: float = setting(
+        0.0, "the decay of a moving average of the weights, which is evaluated; 0: none", PROBABILITY, before=0.0
+    )
     early_stop: int = setting(0, "evaluations without progress until the end; 0: never", AT_LEAST_0)
     early_stop_on: EarlyStopOn = setting(
         "both", "what is progress: a better validation score, or a lower validation loss too", before="score"

@@ -22,15 +22,17 @@ from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
+from nfdist.model.protocol import Model
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.mirror import Mirror
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
+from nfdist.training.average import WeightAverage
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
-from nfdist.training.restoring import Restored
+from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
@@ -81,7 +83,8 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, config.train)
         self.state = State()
         if restored is not None:
-            load_weights(self.model, restored.tensors["weights"], "the checkpoint")
+            trained = restored.tensors[RAW_WEIGHTS if config.train.ema else "weights"]
+            load_weights(self.model, trained, "the checkpoint")
             restore_optimizer(self.optimizer, self.model, restored.tensors["optimizer"])
             self.state = State.restored(restored.state)
         elif job.initial_weights is not None:
@@ -89,6 +92,9 @@ class Trainer:
         if restored is None:
             fresh = job.initial_weights is None
             set_constants(self.model, store, self.split, job.world, scaled=fresh and config.model.standardize)
+        self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
+        if self.average is not None and restored is not None:
+            load_weights(self.average.model, restored.tensors["weights"], "the checkpoint")
         replica = replicate(self.model, job.world)
         self.task = training_task(job.task, config.train, store, self.split)
         self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)
@@ -125,6 +131,11 @@ class Trainer:
             log.warn(f"seed {self.seed}: {trouble}")
         return None
 
+    @property
+    def evaluated(self) -> Model:
+        """The model that scores, the best checkpoint and predictions are of."""
+        return self.model if self.average is None else self.average.model
+
     def result(self) -> dict[str, Any]:
         state = self.state
         return {"seed": self.seed, "best": state.best, "final": state.final, "seconds": dict(state.seconds)}
@@ -158,6 +169,8 @@ class Trainer:
         position = state.position
         rate = learning_rate(job.config.train, position.step, self.sampler.progress(position))
         loss = self.stepper.step(batch, position.step, meeting.counts, rate)
+        if self.average is not None:
+            self.average.update(self.model, position.step)
         state.take_step(batch.after, loss.supervised)
         seconds, talked = time.perf_counter() - self._began, watch.seconds - self._talked_before
         self._busy_seconds = seconds - talked
@@ -196,7 +209,7 @@ class Trainer:
         job.world.watch.phase = f"seed {self.seed}, evaluation after step {state.position.step}"
         graph = job.evaluation_graph
         assert graph is not None
-        model = on_cpu(self.model)
+        model = on_cpu(self.evaluated)
         nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
         directions = evaluation_seed(job.config.attention, self.seed, state.position.step)
         logits = graph.evaluate(model.eval(), directions).logits
@@ -238,7 +251,9 @@ class Trainer:
             "world_size": job.world.size,
             "versions": versions(),
         }
-        tensors = {"weights": self.model.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
+        tensors = {"weights": self.evaluated.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
+        if self.average is not None:
+            tensors[RAW_WEIGHTS] = self.model.state_dict()
         step = state.position.step
         self._run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
         if best and state.best is not None:

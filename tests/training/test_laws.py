@@ -48,6 +48,7 @@ SAME = {
     "own parts": ["train.batch_nodes=400", "train.sampling=local", "train.epochs=5", "train.batch_from=train"],
     "edges by node, clipped": ["train.batch_nodes={batch}", "train.edge_loss_mean=nodes", "train.clip_norm=0.1"],
     "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
+    "averaged": ["train.batch_nodes={batch}", "train.ema=0.9"],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
 }
 
