@@ -244,8 +244,8 @@ def assert_every_node_once(path: Path, at: int, config: Path, before: int, after
     position = Position()
     visited: dict[int, list[torch.Tensor]] = {}
     for line in lines:
-        node_ids, next_position = worlds[before if position.step < at else after].take(position)
-        assert (line["epoch"], line["step"]) == (position.epoch, position.step + 1)
+        node_ids, next_position = worlds[before if position.batch < at else after].take(position)
+        assert (line["epoch"], line["step"]) == (position.epoch, position.batch + 1)
         assert line["nodes"] == sum(map(len, node_ids))
         visited.setdefault(position.epoch, []).extend(node_ids)
         position = next_position
