@@ -105,7 +105,8 @@ def explicit(graph: Path, size: int, accumulate: int, steps: int) -> torch.Tenso
     hops = Hops.open(store, config.relation.order)
     pools, position = Pools([torch.arange(store.num_nodes)], None, size, 41, seed=0), Position()
     for _ in range(steps):
-        epoch, losses = position.epoch, []
+        losses: list[torch.Tensor] = []
+        epoch = position.epoch
         while len(losses) < accumulate and position.epoch == epoch:
             number = position.batch
             batches, position = pools.take(position)
