@@ -14,6 +14,7 @@ from nfdist.config import Config
 from nfdist.model.build import build_model
 from nfdist.model.loading import load_model
 from nfdist.runs.checkpoint import Checkpoint
+from nfdist.runs.describe import describe_checkpoint
 from nfdist.runs.run import Run
 from nfdist.store.source_graph import TEST, TRAIN, VALID
 from nfdist.store.store import Store
@@ -128,6 +129,9 @@ def test_evaluate_and_a_new_training_take_the_average(graph: Path, runs: dict[st
     best, result = averaged.best_checkpoint(), averaged.result()
     assert best is not None
     assert result is not None
+    told = describe_checkpoint(best)["files"]
+    assert set(told) == {"weights", "optimizer", "raw_weights"}
+    assert told["raw_weights"] == told["weights"]  # as many tensors and numbers
     scores = nfdist.evaluate(averaged.path, outputs=False)
     assert {name: scores[name] for name in ("train", "valid", "test")} == {
         name: result["best"][name] for name in ("train", "valid", "test")
