@@ -105,7 +105,8 @@ class Trained:
 
     def step(self, batch: Batch) -> float:
         counts = Counts(self.task.count(batch.labels), batch.num_edges, batch.num_nodes)
-        return self.stepper.step(batch, batch.after.step - 1, counts, self.rate).total
+        self.stepper.add(batch, batch.number, counts, last=True)
+        return self.stepper.move(batch.number, self.rate).total
 
 
 class Plain:
@@ -126,7 +127,7 @@ class Plain:
     def steps(self, positions: list[Position]) -> Block:
         batches = [self.sampler.take(position)[0][0] for position in positions]
         started = time.perf_counter()
-        losses = [self.step(batch, position.step) for batch, position in zip(batches, positions, strict=True)]
+        losses = [self.step(batch, position.batch) for batch, position in zip(batches, positions, strict=True)]
         return Block((time.perf_counter() - started) / len(losses), losses)
 
     def step(self, node_ids: torch.Tensor, number: int) -> float:

@@ -149,7 +149,8 @@ class TrainConfig:
     """Batches, losses, the optimizer, and how often the training is evaluated and saved."""
 
     epochs: int = setting(100, "passes over the nodes that batches come from", AT_LEAST_1)
-    batch_nodes: int = setting(0, "most nodes a rank takes in a step; 0: all, divided (with scopes world)", AT_LEAST_0)
+    batch_nodes: int = setting(0, "most nodes of a rank in a batch; 0: all, divided (with scopes world)", AT_LEAST_0)
+    accumulate: int = setting(1, "so many batches make a step, by the mean of their gradients", AT_LEAST_1, before=1)
     batch_from: BatchFrom = setting("all", "all nodes come into batches, or only those to train on")
     sampling: Sampling = setting("uniform", "of all nodes, of each rank's own parts, or by random walks")
     walk_length: int = setting(2, "steps of a walk, which has one node more", AT_LEAST_1, before=2)
@@ -162,6 +163,9 @@ class TrainConfig:
     milestones: tuple[int, ...] = setting((), "the steps at which the learning rate is multiplied by `gamma`")
     gamma: float = setting(0.5, "the factor at milestones", POSITIVE)
     clip_norm: float = setting(0.0, "the largest norm of the gradient; 0: any", AT_LEAST_0)
+    ema: float = setting(
+        0.0, "the decay of a moving average of the weights, which is evaluated; 0: none", PROBABILITY, before=0.0
+    )
     early_stop: int = setting(0, "evaluations without progress until the end; 0: never", AT_LEAST_0)
     early_stop_on: EarlyStopOn = setting(
         "both", "what is progress: a better validation score, or a lower validation loss too", before="score"
@@ -188,6 +192,11 @@ class TrainConfig:
             raise ConfigError(f"train.milestones must be ascending steps from 1 to {MOST}, got {list(steps)}")
         if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
             raise ConfigError(f"train.seeds must be distinct numbers from 0 to 2^63 - 1, got {list(seeds)}")
+        if self.accumulate > 1 and self.batch_nodes == 0:
+            raise ConfigError(
+                f"train.accumulate = {self.accumulate} needs several batches an epoch, and with train.batch_nodes = 0 "
+                "the whole graph is one: set train.batch_nodes to at least 1 or train.accumulate=1"
+            )
         if self.sampling == "walks":
             self._check_walks()
         if self.early_stop and not self.evaluate_every:

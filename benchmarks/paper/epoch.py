@@ -73,7 +73,8 @@ class Trained:
         self._labels = store.labels(torch.arange(store.num_nodes))
 
     def step(self) -> None:
-        self._stepper.step(self._batch, self._number, self._counts, self._rate)
+        self._stepper.add(self._batch, self._number, self._counts, last=True)
+        self._stepper.move(self._number, self._rate)
         self._number += 1
 
     def epoch(self) -> None:

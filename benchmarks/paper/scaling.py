@@ -100,8 +100,14 @@ def trained_epoch(config: Config, data: Data) -> Callable[[], object]:
     counts = Counts(data.task.count(labels), batch.num_edges, batch.num_nodes)
     optimizer = make_optimizer(model, config.train)
     stepper = Stepper(model, replicate(model, World()), optimizer, data.task, config.train, World(), SEED)
-    steps = iter(range(1 << 30))
-    return lambda: stepper.step(batch, next(steps), counts, config.train.learning_rate)
+    numbers = iter(range(1 << 30))
+
+    def step() -> None:
+        number = next(numbers)
+        stepper.add(batch, number, counts, last=True)
+        stepper.move(number, config.train.learning_rate)
+
+    return step
 
 
 def lds_epoch(config: Config, data: Data) -> Callable[[], object]:

@@ -20,7 +20,10 @@ from nfdist.world import World
 
 @dataclass(frozen=True)
 class Draw:
-    """Which randomness a forward pass uses. Noise and dropout belong to node ids, never to rows."""
+    """Which randomness a forward pass uses. Noise and dropout belong to node ids, never to rows.
+
+    `step` is the number of the batch; a step of the optimizer may take several, which differ.
+    """
 
     seed: int
     step: int

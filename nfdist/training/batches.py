@@ -1,4 +1,4 @@
-"""Batches: the rows, labels and edges of a step, made ahead of time by a thread of their own."""
+"""Batches: the rows, labels and edges that a step is made of, made ahead of time by a thread of their own."""
 
 import os
 import queue
@@ -28,9 +28,9 @@ Self = TypeVar("Self", bound="Fetched")
 
 @dataclass(frozen=True)
 class Batch:
-    """What a rank trains on in one step: its nodes, of which `labeled` rows have a label that counts, and their edges.
+    """What a rank trains on at once: its nodes, of which `labeled` rows have a label that counts, and their edges.
 
-    `after` is the position once the step is made.
+    `after` is the position once it is used.
     """
 
     node_ids: Tensor
@@ -41,6 +41,11 @@ class Batch:
     halo: Halo | None
     after: Position
     sent_bytes: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many batches came before it: what its noise and dropout are drawn from."""
+        return self.after.batch - 1
 
     @property
     def num_nodes(self) -> int:

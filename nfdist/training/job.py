@@ -104,7 +104,7 @@ def _train_seeds(
         stopped = trainer.run(run, mirror)
         if stopped is not None:
             if run is not None:
-                log.notice(f"{stopped.name}: stopped at step {trainer.state.position.step}; continue with --resume")
+                log.notice(f"{stopped.name}: stopped at step {trainer.state.step}; continue with --resume")
             return None, stopped
         finished = [*finished, {**trainer.result(), "smoothed": smoothed_best(job, seed, trainer.split, run)}]
     result = {

@@ -13,7 +13,9 @@ from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.run import Run
 from nfdist.world import World
 
-GROUPS = ("weights", "optimizer")
+RAW_WEIGHTS = "raw_weights"  # those that training goes on with, where `weights` are an average
+ALWAYS_SAVED = ("weights", "optimizer")
+GROUPS = (*ALWAYS_SAVED, RAW_WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ def restore_newest(world: World, path: Path, seeds: tuple[int, ...]) -> Restored
 
 
 def _send(world: World, checkpoint: Checkpoint | None, source: int) -> Restored:
-    groups = {} if checkpoint is None else {group: checkpoint.tensors(group) for group in GROUPS}
+    saved = [group for group in GROUPS if checkpoint and (group in ALWAYS_SAVED or group in checkpoint.files)]
+    groups = {group: checkpoint.tensors(group) for group in saved if checkpoint}
     mine = {f"{group}/{name}": tensor for group, named in groups.items() for name, tensor in named.items()}
     state, received = broadcast_state(world, checkpoint.state if checkpoint else {}, mine, source, "send checkpoint")
     tensors: dict[str, dict[str, Tensor]] = {group: {} for group in GROUPS}

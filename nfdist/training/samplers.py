@@ -14,7 +14,7 @@ from nfdist.training.walks import Walks
 
 
 def make_sampler(config: Config, graph: Graph, split: Tensor, ranks: int, seed: int) -> Sampler:
-    """Who takes which nodes in which step; the same on every rank."""
+    """Who takes which nodes in which batch; the same on every rank."""
     train, trained, store = config.train, split == TRAIN, graph.store
     _check(config, graph, trained, ranks)
     if train.batch_nodes == 0:

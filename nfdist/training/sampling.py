@@ -1,9 +1,9 @@
-"""Which nodes a rank takes in which step: a pure function of the seed, the position and the world's size.
+"""Which nodes a rank takes in which batch: a pure function of the seed, the position and the world's size.
 
 An epoch visits every node of its pools once, in an order drawn from the seed and the epoch. "uniform" has one pool of
-all nodes, of which every step takes a slice and divides it among the ranks; "local" has a pool for each part, and a
-rank takes from the pools of its own parts. A step's sizes depend on nothing but what the epoch has left, so all ranks
-agree on the number of steps, and a job that resumes with other ranks goes on with just the nodes that remain.
+all nodes, of which every batch takes a slice and divides it among the ranks; "local" has a pool for each part, and a
+rank takes from the pools of its own parts. A batch's sizes depend on nothing but what the epoch has left, so all ranks
+agree on the number of batches, and a job that resumes with other ranks goes on with just the nodes that remain.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from nfdist.errors import ConfigError
 
 @dataclass(frozen=True)
 class Position:
-    """Steps made in all, the epoch, and how many nodes of every pool the epoch has used."""
+    """Batches taken in all, the epoch, and how many nodes of every pool the epoch has used."""
 
-    step: int = 0
+    batch: int = 0
     epoch: int = 0
     consumed: tuple[int, ...] = ()
 
@@ -31,11 +31,11 @@ class Sampler(Protocol):
     """Batches by position."""
 
     def take(self, position: Position) -> tuple[list[Tensor], Position]:
-        """The ascending node ids of every rank for the step at a position, and the position after it."""
+        """The ascending node ids of every rank for the batch at a position, and the position after it."""
         ...
 
-    def steps(self, position: Position) -> int:
-        """How many steps the epoch has left."""
+    def batches(self, position: Position) -> int:
+        """How many batches the epoch has left."""
         ...
 
     def progress(self, position: Position) -> float:
@@ -45,7 +45,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class WholeGraph:
-    """Every step is an epoch over all nodes, each rank with a fixed range of them."""
+    """Every batch is an epoch over all nodes, each rank with a fixed range of them."""
 
     ranges: Sequence[range]
 
@@ -54,9 +54,9 @@ class WholeGraph:
         return [torch.arange(nodes.start, nodes.stop) for nodes in self.ranges]
 
     def take(self, position: Position) -> tuple[list[Tensor], Position]:
-        return self._node_ids, Position(position.step + 1, position.epoch + 1)
+        return self._node_ids, Position(position.batch + 1, position.epoch + 1)
 
-    def steps(self, position: Position) -> int:
+    def batches(self, position: Position) -> int:
         return 1
 
     def progress(self, position: Position) -> float:
@@ -76,8 +76,8 @@ class Pools:
 
     def take(self, position: Position) -> tuple[list[Tensor], Position]:
         consumed, left = self._used_and_left(position)
-        steps = self._steps_left(left)
-        sizes = [-(-count // steps) for count in left]
+        rest = self._batches_left(left)
+        sizes = [-(-count // rest) for count in left]
         slices = [
             self._order(position.epoch, pool)[used : used + size]
             for pool, (used, size) in enumerate(zip(consumed, sizes, strict=True))
@@ -88,27 +88,27 @@ class Pools:
             else [torch.cat([slices[pool] for pool in group]).sort().values for group in self._groups]
         )
         after = tuple(used + size for used, size in zip(consumed, sizes, strict=True))
-        if steps == 1:
-            return batches, Position(position.step + 1, position.epoch + 1)
-        return batches, Position(position.step + 1, position.epoch, after)
+        if rest == 1:
+            return batches, Position(position.batch + 1, position.epoch + 1)
+        return batches, Position(position.batch + 1, position.epoch, after)
 
     def progress(self, position: Position) -> float:
         return position.epoch + sum(position.consumed) / max(1, sum(map(len, self._pools)))
 
-    def steps(self, position: Position) -> int:
-        return self._steps_left(self._used_and_left(position)[1])
+    def batches(self, position: Position) -> int:
+        return self._batches_left(self._used_and_left(position)[1])
 
     def _used_and_left(self, position: Position) -> tuple[Sequence[int], list[int]]:
         consumed = position.consumed or (0,) * len(self._pools)
         return consumed, [len(pool) - used for pool, used in zip(self._pools, consumed, strict=True)]
 
-    def _steps_left(self, left: Sequence[int]) -> int:
-        """The fewest equal steps in which no rank takes more than batch_nodes."""
+    def _batches_left(self, left: Sequence[int]) -> int:
+        """The fewest equal batches in which no rank takes more than batch_nodes."""
         most = self._batch_nodes * (self._ranks if self._shared else 1)
-        steps = max(1, *(-(-sum(left[pool] for pool in group) // most) for group in self._groups))
-        while any(sum(-(-left[pool] // steps) for pool in group) > most for group in self._groups):
-            steps += 1
-        return steps
+        count = max(1, *(-(-sum(left[pool] for pool in group) // most) for group in self._groups))
+        while any(sum(-(-left[pool] // count) for pool in group) > most for group in self._groups):
+            count += 1
+        return count
 
     def _draw_order(self, epoch: int, pool: int) -> Tensor:
         generator = seeds.numpy_generator(self._seed, "order", epoch, pool)

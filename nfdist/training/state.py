@@ -14,13 +14,15 @@ UNMOVED = 0.99  # of the first loss: a training that ends above has not learned
 
 @dataclass
 class State:
-    """Randomness is a function of seed and step, so it needs none.
+    """Randomness is a function of seed and batch, so it needs none.
 
+    `position` is that after the last of `step` moves of the optimizer, each of one batch or more.
     `evaluations_since_best` counts those without progress, of which `least_loss` is the lowest validation loss; first
     and last loss are supervised ones, of steps.
     """
 
     position: Position = field(default_factory=Position)
+    step: int = 0
     best: dict[str, Any] | None = None
     final: dict[str, Any] | None = None
     evaluations_since_best: int = 0
@@ -31,17 +33,18 @@ class State:
 
     @staticmethod
     def restored(saved: dict[str, Any]) -> "State":
-        position = Position(saved["step"], saved["epoch"], tuple(saved["consumed"]))
+        # In earlier versions every batch was a step.
+        position = Position(saved.get("batch", saved["step"]), saved["epoch"], tuple(saved["consumed"]))
         known = {name: saved[name] for name in REMEMBERED if name in saved}  # earlier versions had no losses
-        return State(position, **known, seconds=defaultdict(float, saved["seconds"]))
+        return State(position, saved["step"], **known, seconds=defaultdict(float, saved["seconds"]))
 
     def as_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in REMEMBERED}
-        return {**asdict(self.position), **own, "seconds": dict(self.seconds)}
+        return {"step": self.step, **asdict(self.position), **own, "seconds": dict(self.seconds)}
 
     def take_step(self, after: Position, supervised_loss: float) -> None:
         """Remember that a step was made."""
-        self.position, self.last_loss = after, supervised_loss
+        self.position, self.step, self.last_loss = after, self.step + 1, supervised_loss
         self.first_loss = supervised_loss if self.first_loss is None else self.first_loss
 
     def take_scores(self, scores: dict[str, Any], valid_loss: float | None, config: TrainConfig) -> bool:

@@ -1,8 +1,8 @@
-"""One training step: forward, loss over all ranks, backward, and the optimizer's move."""
+"""One training step: for every batch forward, loss over all ranks and backward, and then the optimizer's move."""
 
 import time
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as distributed
@@ -22,7 +22,7 @@ from nfdist.world import World
 
 @dataclass(frozen=True)
 class Counts:
-    """How much all ranks together have in a step: what losses are divided by."""
+    """How much all ranks together have in a batch: what losses are divided by."""
 
     labels: float
     edges: int
@@ -31,7 +31,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The losses of a step, over all ranks, and the length of the gradient before clipping."""
+    """The losses of a step, over all ranks and its batches, and the length of the gradient before clipping."""
 
     total: float
     supervised: float
@@ -72,7 +72,10 @@ def _add_up(world: World, bucket: GradBucket) -> torch.futures.Future[Tensor]:
 
 @dataclass(frozen=True)
 class Stepper:
-    """Makes steps of one model; `replica` is the model, or its replica in a world of several ranks."""
+    """Makes steps of one model; `replica` is the model, or its replica in a world of several ranks.
+
+    Batches are added one after another, and then the weights move by the mean of their gradients.
+    """
 
     model: Model
     replica: nn.Module
@@ -81,24 +84,43 @@ class Stepper:
     config: TrainConfig
     world: World
     seed: int
+    _shares: list[Tensor] = field(default_factory=list)  # [2] a batch: this rank's shares of both losses
+    _checksums: list[str] = field(default_factory=list)
 
-    def step(self, batch: Batch, number: int, counts: Counts, rate: float) -> StepLoss:
-        """Move the weights by one batch, or raise on every rank when the loss or the gradient is no number."""
+    def add(self, batch: Batch, number: int, counts: Counts, *, last: bool) -> None:
+        """Add the gradient of a batch, whose noise follows its number; with a step's last one ranks add up theirs."""
         self.replica.train()
-        supervised, edge = self._losses(batch, number, counts)
-        self.optimizer.zero_grad(set_to_none=True)
-        with self.world.watch.explained("gradients") if self.world.size > 1 else nullcontext():
-            (supervised + edge).backward()
-        shares = torch.stack([supervised.detach(), edge.detach()]).double().cpu()
+        if not self._shares:
+            self.optimizer.zero_grad(set_to_none=True)
+        with nullcontext() if last else self._unsynchronized():
+            supervised, edge = self._losses(batch, number, counts)
+            with self.world.watch.explained("gradients") if self.world.size > 1 else nullcontext():
+                (supervised + edge).backward()
+        self._shares.append(torch.stack([supervised.detach(), edge.detach()]).double().cpu())
+        self._checksums.append(batch.checksum())
+
+    def move(self, number: int, rate: float) -> StepLoss:
+        """Move the weights by the batches added, or raise on every rank when a loss or the gradient is no number."""
+        shares = torch.stack(self._shares).mean(0)
         supervised_loss, edge_loss = total(self.world, shares, "losses").tolist()
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        if len(self._shares) > 1:
+            for gradient in gradients:
+                gradient /= len(self._shares)
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf))
         loss = StepLoss(supervised_loss + edge_loss, supervised_loss, self._edge_loss(edge_loss), norm)
         if not (torch.isfinite(torch.tensor([loss.total, norm])).all()):
-            self._refuse(batch, number, loss)
+            self._refuse(number, loss)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
+        self._shares.clear()
+        self._checksums.clear()
         return loss
+
+    def _unsynchronized(self) -> AbstractContextManager[None]:
+        """Gradients stay this rank's own: were they sums already, the next sum would count them once a rank."""
+        return self.replica.no_sync() if isinstance(self.replica, DistributedDataParallel) else nullcontext()
 
     def _losses(self, batch: Batch, number: int, counts: Counts) -> tuple[Tensor, Tensor]:
         """This rank's shares of the supervised loss and of the weighted edge loss."""
@@ -123,8 +145,8 @@ class Stepper:
     def _edge_loss(self, weighted: float) -> float:
         return weighted / self.config.edge_loss if self.config.edge_loss else 0.0
 
-    def _refuse(self, batch: Batch, number: int, loss: StepLoss) -> None:
-        checksums = gather_text(self.world, batch.checksum(), "compare")
+    def _refuse(self, number: int, loss: StepLoss) -> None:
+        checksums = gather_text(self.world, ",".join(self._checksums), "compare")
         what = f"the loss is {loss.total:g}" if loss.total != loss.total else f"the gradient is {loss.gradient_norm:g}"
         error = NfdistError(
             f"{what} at step {number + 1} (batch {'+'.join(checksums)}): lower train.learning_rate or set "

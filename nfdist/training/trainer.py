@@ -22,15 +22,18 @@ from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
+from nfdist.model.protocol import Model
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics, StepFacts
 from nfdist.runs.mirror import Mirror
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
+from nfdist.training.accumulated import Accumulated, Meeting
+from nfdist.training.average import WeightAverage
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
-from nfdist.training.restoring import Restored
+from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
@@ -60,15 +63,6 @@ class Job:
     trial: EvaluationHook | None = None
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """What the ranks tell each other before a step: counts, how unequal the last step's work was, who must stop."""
-
-    counts: Counts
-    straggler_gap_seconds: float
-    stop: Signals | None
-
-
 class Trainer:
     """One seed of a job. Every rank makes one and calls `run`."""
 
@@ -81,7 +75,8 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, config.train)
         self.state = State()
         if restored is not None:
-            load_weights(self.model, restored.tensors["weights"], "the checkpoint")
+            trained = restored.tensors[RAW_WEIGHTS if config.train.ema else "weights"]
+            load_weights(self.model, trained, "the checkpoint")
             restore_optimizer(self.optimizer, self.model, restored.tensors["optimizer"])
             self.state = State.restored(restored.state)
         elif job.initial_weights is not None:
@@ -89,6 +84,9 @@ class Trainer:
         if restored is None:
             fresh = job.initial_weights is None
             set_constants(self.model, store, self.split, job.world, scaled=fresh and config.model.standardize)
+        self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
+        if self.average is not None and restored is not None:
+            load_weights(self.average.model, restored.tensors["weights"], "the checkpoint")
         replica = replicate(self.model, job.world)
         self.task = training_task(job.task, config.train, store, self.split)
         self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)
@@ -109,13 +107,15 @@ class Trainer:
             self._begin()
             for batch in batches:
                 meeting = self._meet(batch)
-                if meeting.stop is not None:
+                if meeting.stop is not None and self._step_so_far.batches == 0:  # a step is made whole or not at all
                     self.job.stop.heed()
                     self._save()
                     return meeting.stop
-                loss = self._step(batch, meeting, batches.waited_seconds)
+                if not self._add(batch, meeting, batches.waited_seconds):
+                    continue  # the step takes another batch
+                loss = self._step(batch.after)
                 improved = self._evaluate() if self._evaluation_is_due() else False
-                if improved or self._ended() or _due(self.state.position.step, self.job.config.train.checkpoint_every):
+                if improved or self._ended() or _due(self.state.step, self.job.config.train.checkpoint_every):
                     self._save(best=improved)
                 progress.advance(note=self._note(loss))
                 if self._ended():
@@ -124,6 +124,11 @@ class Trainer:
         if self.job.world.rank == 0 and self.job.trial is None and (trouble := self.state.trouble()):
             log.warn(f"seed {self.seed}: {trouble}")
         return None
+
+    @property
+    def evaluated(self) -> Model:
+        """The model that scores, the best checkpoint and predictions are of."""
+        return self.model if self.average is None else self.average.model
 
     def result(self) -> dict[str, Any]:
         state = self.state
@@ -139,12 +144,12 @@ class Trainer:
     def _begin(self) -> None:
         """From here on what happens counts for the next step."""
         watch = self.job.world.watch
-        self._began, self._sent_before, self._talked_before = time.perf_counter(), watch.sent_bytes, watch.seconds
+        self._step_so_far = Accumulated(time.perf_counter(), watch.sent_bytes, watch.seconds)
 
     def _meet(self, batch: Batch) -> Meeting:
-        """What all ranks bring to this step. Every rank must call this."""
+        """What all ranks bring to this batch. Every rank must call this."""
         watch = self.job.world.watch
-        watch.phase = f"seed {self.seed}, step {self.state.position.step + 1}"
+        watch.phase = f"seed {self.seed}, step {self.state.step + 1}"
         stop = self.job.stop.received or 0
         labels = self.task.count(batch.labels)
         mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
@@ -153,34 +158,45 @@ class Trainer:
         stop = int(most[3])
         return Meeting(Counts(sums[0], int(sums[1]), int(sums[2])), most[4] - least[4], Signals(stop) if stop else None)
 
-    def _step(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> StepLoss:
-        job, state, watch = self.job, self.state, self.job.world.watch
-        position = state.position
-        rate = learning_rate(job.config.train, position.step, self.sampler.progress(position))
-        loss = self.stepper.step(batch, position.step, meeting.counts, rate)
-        state.take_step(batch.after, loss.supervised)
-        seconds, talked = time.perf_counter() - self._began, watch.seconds - self._talked_before
+    def _add(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> bool:
+        """Add a batch to the step; whether it is the step's last one, as the last of an epoch always is."""
+        full = self._step_so_far.batches + 1 == self.job.config.train.accumulate
+        last = full or batch.after.epoch > self.state.position.epoch
+        self.stepper.add(batch, batch.number, meeting.counts, last=last)
+        self._step_so_far.add(batch, meeting, waited_seconds)
+        return last
+
+    def _step(self, after: Position) -> StepLoss:
+        """Move the weights by the batches since the last step."""
+        job, state, watch, made = self.job, self.state, self.job.world.watch, self._step_so_far
+        number, position = state.step, state.position
+        rate = learning_rate(job.config.train, number, self.sampler.progress(position))
+        loss = self.stepper.move(number, rate)
+        if self.average is not None:
+            self.average.update(self.model, number)
+        state.take_step(after, loss.supervised)
+        seconds, talked = time.perf_counter() - made.began, watch.seconds - made.talked_before
         self._busy_seconds = seconds - talked
         state.seconds["train"] += seconds
-        state.seconds["wait"] += waited_seconds
+        state.seconds["wait"] += made.wait_seconds
         facts = StepFacts(
             epoch=position.epoch,
-            step=state.position.step,
+            step=state.step,
             seconds=seconds,
-            wait_seconds=waited_seconds,
+            wait_seconds=made.wait_seconds,
             communication_seconds=talked,
-            straggler_gap_seconds=meeting.straggler_gap_seconds,
-            sent_bytes=watch.sent_bytes - self._sent_before + batch.sent_bytes,
-            nodes=batch.num_nodes,
-            edges=batch.num_edges,
+            straggler_gap_seconds=made.straggler_gap_seconds,
+            sent_bytes=watch.sent_bytes - made.sent_before + made.sent_bytes,
+            nodes=made.nodes,
+            edges=made.edges,
             loss=loss.total,
             supervised_loss=loss.supervised,
             edge_loss=loss.edge,
             learning_rate=rate,
         )
         job.metrics.record_step(facts)
-        everyone = {"nodes": meeting.counts.nodes, "edges": meeting.counts.edges, "gradient_norm": loss.gradient_norm}
-        self._append("step", {**asdict(facts), **everyone, "nodes_per_second": meeting.counts.nodes / seconds})
+        everyone = {"nodes": made.all_nodes, "edges": made.all_edges, "gradient_norm": loss.gradient_norm}
+        self._append("step", {**asdict(facts), **everyone, "nodes_per_second": made.all_nodes / seconds})
         return loss
 
     def _evaluation_is_due(self) -> bool:
@@ -193,19 +209,19 @@ class Trainer:
         """Score the whole graph; whether that is the best so far."""
         job, state = self.job, self.state
         started = time.perf_counter()
-        job.world.watch.phase = f"seed {self.seed}, evaluation after step {state.position.step}"
+        job.world.watch.phase = f"seed {self.seed}, evaluation after step {state.step}"
         graph = job.evaluation_graph
         assert graph is not None
-        model = on_cpu(self.model)
+        model = on_cpu(self.evaluated)
         nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
-        directions = evaluation_seed(job.config.attention, self.seed, state.position.step)
+        directions = evaluation_seed(job.config.attention, self.seed, state.step)
         logits = graph.evaluate(model.eval(), directions).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
         seconds = time.perf_counter() - started
         state.seconds["evaluate"] += seconds
         values = {name: getattr(scores, name).value for name in ("train", "valid", "test")}
-        position = {"epoch": state.position.epoch, "step": state.position.step}
+        position = {"epoch": state.position.epoch, "step": state.step}
         found = {"seed": self.seed, **position, **values, "predicted_classes": scores.predicted_classes}
         improved = state.take_scores({**found, **direction(job.metric)}, scores.valid.loss, job.config.train)
         job.metrics.record_evaluation(seconds, values)
@@ -238,8 +254,10 @@ class Trainer:
             "world_size": job.world.size,
             "versions": versions(),
         }
-        tensors = {"weights": self.model.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
-        step = state.position.step
+        tensors = {"weights": self.evaluated.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
+        if self.average is not None:
+            tensors[RAW_WEIGHTS] = self.model.state_dict()
+        step = state.step
         self._run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
         if best and state.best is not None:
             self._run.mark_best(self.seed, step, state.best)
@@ -256,10 +274,10 @@ class Trainer:
 
     def _steps_left(self) -> int:
         """Steps to the last epoch, from this one's remaining and the next one's full number."""
-        epochs, position = self.job.config.train.epochs, self.state.position
-        in_this = self.sampler.steps(position)
-        rest = epochs - position.epoch - 1
-        return in_this + (rest * self.sampler.steps(Position(epoch=position.epoch + 1)) if rest else 0)
+        train, position = self.job.config.train, self.state.position
+        this_epoch, next_epoch = position, Position(epoch=position.epoch + 1)
+        in_this, in_next = (-(-self.sampler.batches(at) // train.accumulate) for at in (this_epoch, next_epoch))
+        return in_this + (train.epochs - next_epoch.epoch) * in_next
 
     def _note(self, loss: StepLoss) -> str:
         state = self.state

@@ -1,7 +1,7 @@
 """Batches of random walks, as GraphSAINT takes them: dense where uniform batches of a sparse graph have few edges.
 
-A step's batch is the nodes that walks of a given length meet, from roots drawn uniformly among all nodes. An epoch has
-as many steps as batches of distinct nodes would need to meet every node once.
+A batch is the nodes that walks of a given length meet, from roots drawn uniformly among all nodes. An epoch has
+as many batches as those of distinct nodes would be to meet every node once.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from nfdist.training.sampling import Position
 
 
 class Walks:
-    """Batches by position: every rank has walks of its own, drawn from the seed, the step and the rank alone.
+    """Batches by position: every rank has walks of its own, drawn from the seed, its number and the rank alone.
 
     A walk goes against the direction of edges, from a node to a source of its in-edges, and stays where there is none.
     """
@@ -26,22 +26,22 @@ class Walks:
         self._roots = batch_nodes // (walk_length + 1)
 
     def take(self, position: Position) -> tuple[list[Tensor], Position]:
-        batches = [self._visited(position.step, rank) for rank in range(self._ranks)]
-        if self.steps(position) == 1:
-            return batches, Position(position.step + 1, position.epoch + 1)
+        batches = [self._visited(position.batch, rank) for rank in range(self._ranks)]
+        if self.batches(position) == 1:
+            return batches, Position(position.batch + 1, position.epoch + 1)
         consumed = sum(position.consumed) + self._ranks * self._batch_nodes
-        return batches, Position(position.step + 1, position.epoch, (consumed,))
+        return batches, Position(position.batch + 1, position.epoch, (consumed,))
 
-    def steps(self, position: Position) -> int:
+    def batches(self, position: Position) -> int:
         left = self._store.num_nodes - sum(position.consumed)
         return max(1, -(-left // (self._ranks * self._batch_nodes)))
 
     def progress(self, position: Position) -> float:
         return position.epoch + sum(position.consumed) / self._store.num_nodes
 
-    def _visited(self, step: int, rank: int) -> Tensor:
+    def _visited(self, batch: int, rank: int) -> Tensor:
         """The ascending ids of the nodes that a rank's walks meet."""
-        generator = seeds.numpy_generator(self._seed, "walks", step, rank)
+        generator = seeds.numpy_generator(self._seed, "walks", batch, rank)
         here = generator.integers(self._store.num_nodes, size=self._roots)
         visited = [here]
         for _ in range(self._walk_length):

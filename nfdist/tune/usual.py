@@ -55,7 +55,14 @@ BASELINES = tuple(name for name in MODELS if name != "nodeformer")
 SHARED_SECTIONS = ("data", "evaluate", "run", "observe")
 SHARED = (
     "relation.weights",
-    *("train.seeds", "train.batch_nodes", "train.batch_from", "train.sampling", "train.walk_length"),
+    *(
+        "train.seeds",
+        "train.batch_nodes",
+        "train.accumulate",
+        "train.batch_from",
+        "train.sampling",
+        "train.walk_length",
+    ),
     *("train.evaluate_every", "train.checkpoint_every", "train.keep", "train.precision"),
 )
 

@@ -132,7 +132,7 @@ def averaged(graph: Path) -> torch.Tensor:
         optimizer.zero_grad()
         for ids in batches:
             relation = Relation.build(hops.induced(1, ids), dtype=torch.float64)
-            logits = model(store.take(ids).double(), [relation], Draw(0, position.step, ids)).logits
+            logits = model(store.take(ids).double(), [relation], Draw(0, position.batch, ids)).logits
             chosen = store.split(ids) == TRAIN
             (task.loss(logits[chosen], store.labels(ids)[chosen]).total / labels).backward()
         optimizer.step()

@@ -59,7 +59,7 @@ def test_batches_are_what_their_positions_say(store: Store, kind: type[Fetched |
             node_ids, after = pools_of(store).take(position)
             assert_equal(batch, assembler.assemble(node_ids, after))
             position, count = after, count + 1
-    assert position == Position(step=15, epoch=3)
+    assert position == Position(batch=15, epoch=3)
     assert count == 15
 
 

@@ -27,6 +27,7 @@ SETTINGS = (
     "train.evaluate_every=1",
     "train.checkpoint_every=1",
     "train.batch_nodes=50",
+    "train.accumulate=2",
 )
 MOMENTS = 20
 KILLS = 2  # of each training, unless it is done before

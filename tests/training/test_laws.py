@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nfdist import settings
+from nfdist.config import Config
 from nfdist.graph.relation import Relation
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -24,6 +25,7 @@ from tests.training.building import (
     several,
     step_losses,
 )
+from tests.training.launching import training_of
 from tests.worlds import run_world
 
 SIZES = (1, 2, 3)
@@ -48,6 +50,7 @@ SAME = {
     "own parts": ["train.batch_nodes=400", "train.sampling=local", "train.epochs=5", "train.batch_from=train"],
     "edges by node, clipped": ["train.batch_nodes={batch}", "train.edge_loss_mean=nodes", "train.clip_norm=0.1"],
     "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
+    "accumulated, averaged": ["train.batch_nodes={batch}", "train.accumulate=2", "train.ema=0.9"],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
 }
 
@@ -74,17 +77,22 @@ def test_worlds_of_any_size_train_the_same_weights(graph: Path, lopsided: Path, 
 
 
 def test_ranks_by_themselves_average_their_batches(graph: Path, tmp_path: Path) -> None:
-    """Scope "rank": the world's weights are those of one process that adds up the losses of every rank's batch."""
+    """Scope "rank": the world's weights are those of one process that adds up the losses of every rank's batch.
+
+    With several batches a step, of which an epoch's last has fewer, their gradients are averaged.
+    """
     scopes = ["attention.scope=rank", "relation.scope=rank", "train.batch_nodes=41"]
     for size in SIZES:
-        config = config_of(graph, tmp_path / f"run-{size}", *scopes)
-        run_world(size, several, [settings.dump(config)])
-        wanted = explicit(graph, size, steps=len(step_losses(tmp_path / f"run-{size}")))
-        assert difference(flat_weights(tmp_path / f"run-{size}"), wanted) < 1e-8
+        runs = {accumulate: tmp_path / f"run-{size}-{accumulate}" for accumulate in (1, 4)}
+        configs = [config_of(graph, run, *scopes, f"train.accumulate={count}") for count, run in runs.items()]
+        run_world(size, several, [settings.dump(config) for config in configs])
+        for accumulate, run in runs.items():
+            wanted = explicit(graph, size, accumulate, steps=len(step_losses(run)))
+            assert difference(flat_weights(run), wanted) < 1e-8
 
 
-def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
-    """The training loop of several batches a step, spelled out in one process."""
+def explicit(graph: Path, size: int, accumulate: int, steps: int) -> torch.Tensor:
+    """The training loop of several ranks and batches a step, spelled out in one process."""
     store = Store.open(graph)
     config = config_of(graph, graph)
     task = Task(store.task, store.num_classes)
@@ -96,34 +104,45 @@ def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.learning_rate)
     hops = Hops.open(store, config.relation.order)
     pools, position = Pools([torch.arange(store.num_nodes)], None, size, 41, seed=0), Position()
-    for step in range(steps):
-        batches, position = pools.take(position)
-        patterns = [[hops.induced(hop, ids) for hop in (1, 2)] for ids in batches]
-        edges = sum(pattern[0].num_edges for pattern in patterns)
-        labels = sum(int((store.split(ids) == TRAIN).sum()) for ids in batches)
-        loss = torch.zeros((), dtype=torch.float64)
-        for ids, (near, far) in zip(batches, patterns, strict=True):
-            relations = [Relation.build(pattern, dtype=torch.float64) for pattern in (near, far)]
-            scale = model.auxiliary_scale(config.train.edge_loss, edges)
-            output = model(store.take(ids).double(), relations, Draw(0, step, ids), auxiliary_scale=scale)
-            chosen = store.split(ids) == TRAIN
-            loss = loss + task.loss(output.logits[chosen], store.labels(ids)[chosen]).total / labels
-            loss = loss + output.auxiliary_loss
+    for _ in range(steps):
+        losses: list[torch.Tensor] = []
+        epoch = position.epoch
+        while len(losses) < accumulate and position.epoch == epoch:
+            number = position.batch
+            batches, position = pools.take(position)
+            losses.append(ranks_loss(store, hops, model, task, config, batches, number))
         optimizer.zero_grad()
-        loss.backward()
+        torch.stack(losses).mean().backward()
         optimizer.step()
     return torch.cat([tensor.detach().flatten() for _, tensor in sorted(model.state_dict().items())])
 
 
+def ranks_loss(
+    store: Store, hops: Hops, model: NodeFormer, task: Task, config: Config, batches: list[torch.Tensor], number: int
+) -> torch.Tensor:
+    """The loss of the batches that all ranks take at once."""
+    patterns = [[hops.induced(hop, ids) for hop in (1, 2)] for ids in batches]
+    edges = sum(pattern[0].num_edges for pattern in patterns)
+    labels = sum(int((store.split(ids) == TRAIN).sum()) for ids in batches)
+    loss = torch.zeros((), dtype=torch.float64)
+    for ids, (near, far) in zip(batches, patterns, strict=True):
+        relations = [Relation.build(pattern, dtype=torch.float64) for pattern in (near, far)]
+        scale = model.auxiliary_scale(config.train.edge_loss, edges)
+        output = model(store.take(ids).double(), relations, Draw(0, number, ids), auxiliary_scale=scale)
+        chosen = store.split(ids) == TRAIN
+        loss = loss + task.loss(output.logits[chosen], store.labels(ids)[chosen]).total / labels
+        loss = loss + output.auxiliary_loss
+    return loss
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("step", [5, 7])
-def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int) -> None:
-    """Ten steps at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
+@pytest.mark.parametrize(("step", "more"), [(5, ()), (7, ()), (4, ("train.accumulate=2", "train.ema=0.9"))])
+def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int, more: tuple[str, ...]) -> None:
+    """Ten batches at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
     options = ["train.precision=float32", f"train.batch_nodes={-(-245 // 5 // size)}", "train.evaluate_every=1"]
     keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    texts = [settings.dump(config_of(graph, run, *options, *keeping)) for run in (whole, cut)]
+    texts = [settings.dump(config_of(graph, run, *options, *keeping, *more)) for run in (whole, cut)]
     run_world(size, resumed, *texts, str(whole), step)
-    assert len(step_losses(whole)) == 10
-    assert step_losses(cut) == step_losses(whole)
-    assert torch.equal(flat_weights(cut), flat_weights(whole))
+    assert len(step_losses(whole)) == (6 if more else 10)
+    assert training_of(cut) == training_of(whole)

@@ -21,8 +21,8 @@ def test_an_epoch_visits_every_node_once(ranks: int, batch_nodes: int) -> None:
     assert torch.equal(everyone.sort().values, NODES)
     assert all(len(batch) <= batch_nodes for batches in steps for batch in batches)
     assert all(torch.equal(batch, batch.sort().values) for batches in steps for batch in batches)
-    assert len(steps) == pools.steps(Position()) == -(-len(NODES) // (ranks * batch_nodes))
-    assert after == Position(step=len(steps), epoch=1)
+    assert len(steps) == pools.batches(Position()) == -(-len(NODES) // (ranks * batch_nodes))
+    assert after == Position(batch=len(steps), epoch=1)
 
 
 def test_worlds_of_any_size_take_the_same_nodes_in_a_step() -> None:
@@ -53,7 +53,7 @@ def test_another_world_goes_on_with_the_nodes_that_remain(owned: bool) -> None:
     rest = [batch for batches in steps for batch in batches]
     assert torch.equal(torch.cat(seen + rest).sort().values, NODES)
     assert after.epoch == 4
-    assert after.step == 4 + len(steps)
+    assert after.batch == 4 + len(steps)
 
 
 def test_a_rank_takes_from_its_own_parts_and_none_takes_too_much() -> None:

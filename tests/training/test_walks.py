@@ -24,8 +24,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_an_epoch_has_as_many_steps_as_visit_every_node_by_count(store: Store, ranks: int) -> None:
     walks = Walks(store, ranks, BATCH, LENGTH, seed=4)
     steps, after = epoch(walks, Position())
-    assert len(steps) == walks.steps(Position()) == -(-store.num_nodes // (ranks * BATCH))
-    assert after == Position(step=len(steps), epoch=1)
+    assert len(steps) == walks.batches(Position()) == -(-store.num_nodes // (ranks * BATCH))
+    assert after == Position(batch=len(steps), epoch=1)
     for batches in steps:
         assert len(batches) == ranks
         assert all(0 < len(batch) <= BATCH for batch in batches)
@@ -35,7 +35,7 @@ def test_an_epoch_has_as_many_steps_as_visit_every_node_by_count(store: Store, r
 
 def test_a_step_is_a_function_of_seed_step_and_rank(store: Store) -> None:
     def batch(seed: int, step: int, rank: int) -> torch.Tensor:
-        return Walks(store, 2, BATCH, LENGTH, seed).take(Position(step=step))[0][rank]
+        return Walks(store, 2, BATCH, LENGTH, seed).take(Position(batch=step))[0][rank]
 
     assert torch.equal(batch(0, 5, 1), batch(0, 5, 1))
     for other in ((1, 5, 1), (0, 6, 1), (0, 5, 0)):
@@ -44,8 +44,8 @@ def test_a_step_is_a_function_of_seed_step_and_rank(store: Store) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_what_resumes_within_an_epoch_goes_on_with_the_same_steps(store: Store, ranks: int) -> None:
-    whole, end = epoch(Walks(store, 2, 20, LENGTH, seed=1), Position(epoch=3, step=20))
-    position = Position(epoch=3, step=20)
+    whole, end = epoch(Walks(store, 2, 20, LENGTH, seed=1), Position(epoch=3, batch=20))
+    position = Position(epoch=3, batch=20)
     for _ in range(4):
         _, position = Walks(store, 2, 20, LENGTH, seed=1).take(position)
     rest, after = epoch(Walks(store, ranks, 20, LENGTH, seed=1), position)
@@ -57,7 +57,7 @@ def test_what_resumes_within_an_epoch_goes_on_with_the_same_steps(store: Store, 
 
 def test_every_node_is_met_sooner_or_later(store: Store) -> None:
     walks = Walks(store, 1, BATCH, LENGTH, seed=0)
-    met = torch.cat([walks.take(Position(step=step))[0][0] for step in range(400)])
+    met = torch.cat([walks.take(Position(batch=step))[0][0] for step in range(400)])
     assert len(met.unique()) == store.num_nodes
 
 

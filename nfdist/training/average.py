@@ -1,0 +1,31 @@
+"""The moving average of the weights: what is evaluated and kept, while training goes on with the weights themselves."""
+
+from copy import deepcopy
+
+import torch
+
+from nfdist.model.protocol import Model
+
+
+class WeightAverage:
+    """`model` is a copy of a model in training whose parameters are averages; its buffers, constants, are the same.
+
+    Ranks have the same weights after every step, so each has the same average without a word to the others.
+    """
+
+    def __init__(self, trained: Model, decay: float) -> None:
+        self.model, self._decay = deepcopy(trained).eval(), decay
+        for average in self.model.parameters():
+            average.requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, trained: Model, step: int) -> None:
+        """Take in the weights that a step (from 0) has made."""
+        kept = decay_of(self._decay, step)
+        for average, weight in zip(self.model.parameters(), trained.parameters(), strict=True):
+            average.lerp_(weight, 1 - kept)
+
+
+def decay_of(decay: float, step: int) -> float:
+    """How much of the average stays in a step (from 0): less in early ones, or the first weights would dominate it."""
+    return min(decay, (1 + step) / (10 + step))
