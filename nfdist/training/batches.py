@@ -30,7 +30,8 @@ Self = TypeVar("Self", bound="Fetched")
 class Batch:
     """What a rank trains on in one step: its nodes, of which `labeled` rows have a label that counts, and their edges.
 
-    `after` is the position once the step is made.
+    `after` is the position once the step is made. Where labels are inputs, `given` has those of the step, for all nodes
+    with -1 for none, and these are not among `labels` (label_inputs.py).
     """
 
     node_ids: Tensor
@@ -41,6 +42,7 @@ class Batch:
     halo: Halo | None
     after: Position
     sent_bytes: int = 0
+    given: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:

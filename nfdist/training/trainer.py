@@ -29,6 +29,7 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
+from nfdist.training.label_inputs import give_labels
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.restoring import Restored
 from nfdist.training.result import versions
@@ -107,7 +108,9 @@ class Trainer:
             return None
         with self._batches() as batches, self._progress() as progress:
             self._begin()
-            for batch in batches:
+            for fetched in batches:
+                share = self.job.config.train.label_inputs
+                batch = give_labels(fetched, share, self.seed, self.state.position.step)
                 meeting = self._meet(batch)
                 if meeting.stop is not None:
                     self.job.stop.heed()
@@ -199,7 +202,7 @@ class Trainer:
         model = on_cpu(self.model)
         nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
         directions = evaluation_seed(job.config.attention, self.seed, state.position.step)
-        logits = graph.evaluate(model.eval(), directions).logits
+        logits = graph.evaluate(model.eval(), directions, split=self.split).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
         seconds = time.perf_counter() - started
