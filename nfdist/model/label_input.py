@@ -1,28 +1,32 @@
 """Labels as inputs: what the labels that a model is given add to the input embedding of their nodes."""
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nfdist.errors import ConfigError
-from nfdist.model.linear import UndrawnLinear
 
 
-class LabelInput(UndrawnLinear):
-    """A learned row [c] for every class, or question, and none for a node whose label is not given."""
+class LabelInput(nn.Module):
+    """A learned table [classes, c], still to be drawn; a node whose label is not given gets nothing of it."""
 
     def __init__(self, num_outputs: int, channels: int) -> None:
-        super().__init__(num_outputs, channels, bias=False)
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(num_outputs, channels))
 
     def forward(self, labels: Tensor) -> Tensor:
-        """Rows [n, c] of labels [n], or of answers [n, questions], where a yes counts 1 and a no -1; -1 is none."""
+        """Rows [n, c] of the table for labels [n], or its product with answers [n, questions] / sqrt(questions).
+
+        A yes counts 1 and a no -1; -1 is for none.
+        """
         if labels.ndim == 1:
-            return F.embedding(labels.long() + 1, F.pad(self.weight, (1, 0)).t())  # the first row, of zeros, is of -1
-        answers = (2 * labels - 1).where(labels >= 0, 0).to(self.weight.dtype)
-        return F.linear(answers, self.weight).to(self.weight.dtype)
+            return F.embedding(labels.long() + 1, F.pad(self.table, (0, 0, 1, 0)))  # the row of -1 is of zeros
+        answers = (2 * labels - 1).where(labels >= 0, 0).to(self.table.dtype) * len(self.table) ** -0.5
+        return (answers @ self.table).to(self.table.dtype)
 
     def check(self, labels: Tensor, num_rows: int) -> None:
         """Refuse labels that are not one, or one answer to each question, for every row, or that do not exist."""
-        classes = self.in_features
+        classes = len(self.table)
         if labels.shape not in ((num_rows,), (num_rows, classes)):
             raise ConfigError(
                 f"labels given as inputs must be [{num_rows}] or [{num_rows}, {classes}], got {list(labels.shape)}"
