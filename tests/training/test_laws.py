@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nfdist import settings
+from nfdist import seeds, settings
 from nfdist.graph.relation import Relation
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -49,6 +49,7 @@ SAME = {
     "edges by node, clipped": ["train.batch_nodes={batch}", "train.edge_loss_mean=nodes", "train.clip_norm=0.1"],
     "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
+    "labels given": ["train.batch_nodes=0", "train.epochs=5", "train.label_inputs=0.4", "model.graph_layers=1"],
 }
 
 
@@ -77,19 +78,30 @@ def test_ranks_by_themselves_average_their_batches(graph: Path, tmp_path: Path) 
     """Scope "rank": the world's weights are those of one process that adds up the losses of every rank's batch."""
     scopes = ["attention.scope=rank", "relation.scope=rank", "train.batch_nodes=41"]
     for size in SIZES:
-        config = config_of(graph, tmp_path / f"run-{size}", *scopes)
-        run_world(size, several, [settings.dump(config)])
-        wanted = explicit(graph, size, steps=len(step_losses(tmp_path / f"run-{size}")))
-        assert difference(flat_weights(tmp_path / f"run-{size}"), wanted) < 1e-8
+        runs = {share: tmp_path / f"{share}-{size}" for share in (0.0, 0.4)}
+        configs = [config_of(graph, run, *scopes, f"train.label_inputs={share}") for share, run in runs.items()]
+        run_world(size, several, [settings.dump(config) for config in configs])
+        for share, run in runs.items():
+            wanted = explicit(graph, size, len(step_losses(run)), share)
+            assert difference(flat_weights(run), wanted) < 1e-8
 
 
-def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
-    """The training loop of several batches a step, spelled out in one process."""
+def explicit(graph: Path, size: int, steps: int, share: float) -> torch.Tensor:
+    """The training loop of several batches a step, spelled out in one process.
+
+    Training nodes whose hash is low give their labels, which neither the loss nor its count has.
+    """
     store = Store.open(graph)
     config = config_of(graph, graph)
     task = Task(store.task, store.num_classes)
     model = NodeFormer(
-        store.num_features, task.num_classes, config.model, config.attention, config.relation, seed=0
+        store.num_features,
+        task.num_classes,
+        config.model,
+        config.attention,
+        config.relation,
+        seed=0,
+        label_inputs=share > 0,
     ).double()
     trained = store.take((store.split(torch.arange(store.num_nodes)) == TRAIN).nonzero()[:, 0]).double()
     model.input.set_statistics(trained.mean(0), trained.std(0, correction=0))
@@ -100,13 +112,17 @@ def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
         batches, position = pools.take(position)
         patterns = [[hops.induced(hop, ids) for hop in (1, 2)] for ids in batches]
         edges = sum(pattern[0].num_edges for pattern in patterns)
-        labels = sum(int((store.split(ids) == TRAIN).sum()) for ids in batches)
+        hashes = seeds.hash_ids(torch.tensor(seeds.derive(0, "label inputs", step)), torch.arange(store.num_nodes))
+        given = (store.split(torch.arange(store.num_nodes)) == TRAIN) & (hashes % 2**31 < share * 2**31)
+        trained_on = (store.split(torch.arange(store.num_nodes)) == TRAIN) & ~given
+        labels = sum(int(trained_on[ids].sum()) for ids in batches)
         loss = torch.zeros((), dtype=torch.float64)
         for ids, (near, far) in zip(batches, patterns, strict=True):
             relations = [Relation.build(pattern, dtype=torch.float64) for pattern in (near, far)]
             scale = model.auxiliary_scale(config.train.edge_loss, edges)
-            output = model(store.take(ids).double(), relations, Draw(0, step, ids), auxiliary_scale=scale)
-            chosen = store.split(ids) == TRAIN
+            draw = Draw(0, step, ids, store.labels(ids).where(given[ids], -1) if share else None)
+            output = model(store.take(ids).double(), relations, draw, auxiliary_scale=scale)
+            chosen = trained_on[ids]
             loss = loss + task.loss(output.logits[chosen], store.labels(ids)[chosen]).total / labels
             loss = loss + output.auxiliary_loss
         optimizer.zero_grad()
@@ -121,6 +137,7 @@ def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step
     """Ten steps at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
     options = ["train.precision=float32", f"train.batch_nodes={-(-245 // 5 // size)}", "train.evaluate_every=1"]
     keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank"]
+    keeping.append("train.label_inputs=0.3")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     texts = [settings.dump(config_of(graph, run, *options, *keeping)) for run in (whole, cut)]
     run_world(size, resumed, *texts, str(whole), step)
