@@ -22,7 +22,8 @@ class LabelInput(nn.Module):
         if labels.ndim == 1:
             return F.embedding(labels.long() + 1, F.pad(self.table, (0, 0, 1, 0)))  # the row of -1 is of zeros
         answers = (2 * labels - 1).where(labels >= 0, 0).to(self.table.dtype) * len(self.table) ** -0.5
-        return (answers @ self.table).to(self.table.dtype)
+        rows: Tensor = answers @ self.table
+        return rows.to(self.table.dtype)
 
     def check(self, labels: Tensor, num_rows: int) -> None:
         """Refuse labels that are not one, or one answer to each question, for every row, or that do not exist."""
