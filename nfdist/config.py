@@ -173,6 +173,9 @@ class TrainConfig:
     least_epochs: int = setting(30, "no early stop before so many epochs", AT_LEAST_0, before=0)
     class_weights: ClassWeights = setting("none", "balanced: classes count alike, however rare", before="none")
     label_smoothing: float = setting(0.0, "how uncertain labels are taken to be", PROBABILITY, before=0.0)
+    label_inputs: float = setting(
+        0.0, "the share of training labels that a step gives as inputs; evaluations give all", PROBABILITY, before=0.0
+    )
     seeds: tuple[int, ...] = setting((0,), "one training each; the result has mean and deviation")
     evaluate_every: int = setting(1, "epochs between evaluations; 0: none", AT_LEAST_0)
     checkpoint_every: int = setting(100, "steps between checkpoints; 0: the best and the final ones only", AT_LEAST_0)

@@ -38,6 +38,12 @@ def keep_pairs(key: int, sources: Tensor, targets: Tensor, drop: float) -> Tenso
     return (bits & 0xFFFF) >= round(drop * 65536)
 
 
+def choose_nodes(key: int, node_ids: Tensor, share: float) -> Tensor:
+    """Which nodes are of a random share, a boolean [n]: by the key and the node's id alone."""
+    bits = hash_ids(torch.tensor(key, device=node_ids.device), node_ids)
+    return (bits & 0x7FFFFFFF) < round(share * (1 << 31))
+
+
 def hash_ids(keys: Tensor, numbers: Tensor) -> Tensor:
     """SplitMix64 of keys + numbers, broadcast together: int64 tensors whose bits all depend on both."""
     out = torch.add(keys, numbers, alpha=_signed(_WEYL))

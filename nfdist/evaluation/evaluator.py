@@ -134,14 +134,14 @@ class Evaluator:
         with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
         branch_listener: BranchListener | None = None
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
+        split = split_of(self._seen, trained.config.data, trained.seed)
         with ExitStack() as stack:
             states = None
             if with_states:
                 states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
                 listeners.append(states)
                 branch_listener = states.write_branch
-            evaluation = self._evaluated(trained, listeners, branch_listener)
-            split = split_of(self._seen, trained.config.data, trained.seed)
+            evaluation = self._evaluated(trained, split, listeners, branch_listener)
             facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)
         if wanted.outputs:
             self._write_outputs(folder, evaluation, smoothed, split, wanted)
@@ -152,13 +152,18 @@ class Evaluator:
         return facts
 
     def _evaluated(
-        self, trained: TrainedModel, listeners: Sequence[Listener], branch_listener: BranchListener | None
+        self,
+        trained: TrainedModel,
+        split: Tensor,
+        listeners: Sequence[Listener],
+        branch_listener: BranchListener | None,
     ) -> Evaluation:
         model, layers = trained.model, trained.config.model.layers
         rows = (model.num_states if isinstance(model, NodeFormer) else layers + 1) * len(self._full.nodes)
         shown = log.progress(rows, "evaluate") if self._world.rank == 0 else nullcontext()
         with shown as progress:
-            return self._full.evaluate(trained.model, trained.evaluation_seed, progress, listeners, branch_listener)
+            given = trained.model, trained.evaluation_seed, progress, listeners, branch_listener, split
+            return self._full.evaluate(*given)
 
     def _scored(
         self,

@@ -25,6 +25,7 @@ from nfdist.evaluation.propagation import EDGES, FEW_ROWS, ROWS_AT_ONCE, Propaga
 from nfdist.graph.division import divide, divide_held
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
+from nfdist.graph.split import training_labels
 from nfdist.graph.workers import MOST_WORKERS, Workers, keep_freed_memory
 from nfdist.log import Progress
 from nfdist.model.branch import GraphBranch
@@ -139,17 +140,20 @@ class FullGraph:
         progress: Progress | None = None,
         listeners: Sequence[Listener] = (),
         branch_listener: BranchListener | None = None,
+        split: Tensor | None = None,
     ) -> Evaluation:
         """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
 
-        `progress` is told of every row of each of the model's states, and listeners of every layer, on all ranks.
+        `progress` is told of every row of each of the model's states, and listeners of every layer, on all ranks. A
+        model that takes labels is given those of all training nodes, by the `split` [nodes] of its run.
         """
         assert isinstance(model, NodeFormer)
+        given = partial(self._given, model, split)
         keep_freed_memory()
         states, spare, logits, branch_logits = together(self._world, partial(self._room_for, model))
         if model.branch is not None:
-            self._convolve(model, model.branch, [states, spare], branch_logits, progress, branch_listener)
-        make: Callable[[slice], Tensor] = partial(self._first_rows, model)
+            self._convolve(model, model.branch, [states, spare], branch_logits, given, progress, branch_listener)
+        make: Callable[[slice], Tensor] = partial(self._first_rows, model, given)
         summaries: list[KeySummary] = []
         for index in range(model.model.layers + 1):
             kernel = model.evaluation_kernel(seed, index + 1, states) if index < model.model.layers else None
@@ -173,6 +177,7 @@ class FullGraph:
         branch: GraphBranch,
         states: list[Tensor],
         logits: Tensor,
+        given: Callable[[slice], Tensor | None],
         progress: Progress | None,
         listener: BranchListener | None,
     ) -> None:
@@ -181,7 +186,8 @@ class FullGraph:
         def sweep(index: int, rows: slice) -> None:
             epilogue = model.branch_epilogue(branch, index)
             if index == 0:
-                hidden = branch.first_state(fill_gaps(self._features(rows), model.feature_means), epilogue)
+                features = fill_gaps(self._features(rows), model.feature_means)
+                hidden = branch.first_state(features, epilogue, given(rows))
             else:
                 before = states[1 - index % 2]
                 neighbors = self._shard.neighbors(before, rows, 1)
@@ -199,11 +205,20 @@ class FullGraph:
                     listener(index + 1, partial(self._shard.load, states[index % 2]))
 
     def _features(self, rows: slice) -> Tensor:
-        node_ids = torch.arange(self.nodes.start + rows.start, self.nodes.start + rows.stop)
-        return self._store.take(node_ids).to(self._dtype)
+        return self._store.take(self._node_ids(rows)).to(self._dtype)
 
-    def _first_rows(self, model: NodeFormer, rows: slice) -> Tensor:
-        return model.first_state(self._features(rows))
+    def _given(self, model: NodeFormer, split: Tensor | None, rows: slice) -> Tensor | None:
+        """The labels that the model is given as inputs, if it takes any."""
+        if model.label_input is None:
+            return None
+        assert split is not None
+        return training_labels(self._store, split, self._node_ids(rows))
+
+    def _node_ids(self, rows: slice) -> Tensor:
+        return torch.arange(self.nodes.start + rows.start, self.nodes.start + rows.stop)
+
+    def _first_rows(self, model: NodeFormer, given: Callable[[slice], Tensor | None], rows: slice) -> Tensor:
+        return model.first_state(self._features(rows), given(rows))
 
     def _next_rows(self, bound: BoundLayer, states: Tensor, rows: slice) -> Tensor:
         neighbors = self._shard.neighbors(states, rows)  # first: its sums leave nothing in the caches
@@ -292,4 +307,5 @@ def _row_elements(model: NodeFormer) -> int:
     config = model.model
     features = config.heads * config.random_features
     inputs = model.input.in_features * (1 if model.feature_means is None else 3)  # gaps, and rows without any
+    inputs += 0 if model.label_input is None else 4 * model.output.out_features  # answers, as they are and as numbers
     return inputs + model.output.out_features + (10 + config.heads) * config.channels + 6 * features

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from nfdist.config import RelationConfig
 from nfdist.evaluation.budget import Budget
@@ -57,8 +58,9 @@ class InMemoryGraph:
         progress: Progress | None = None,
         listeners: Sequence[Listener] = (),
         branch_listener: BranchListener | None = None,
+        split: Tensor | None = None,
     ) -> Evaluation:
-        """Evaluate a model in evaluation mode, on the CPU. There is nothing to listen to in a baseline."""
+        """Evaluate a model in evaluation mode, on the CPU. A baseline takes no labels and has nothing to listen to."""
         assert isinstance(model, Baseline)
         assert not model.training
         assert not listeners

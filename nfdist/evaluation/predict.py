@@ -3,7 +3,8 @@
 A new node is a query only: nobody of the graph attends to it. It attends to every layer's stored summary and sums its
 neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
 as they are. New nodes that are predicted together hear each other along the edges among them. Where the evaluation
-smoothed its answers, a new node's are smoothed by what its neighbors had before the last step.
+smoothed its answers, a new node's are smoothed by what its neighbors had before the last step. Where it gave training
+labels as inputs, a row that stands for a training node is given its own, and no other row has any.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
-from nfdist.graph.split import split_of
+from nfdist.graph.split import known_labels, split_of
 from nfdist.model.gaps import fill_gaps
 from nfdist.model.loading import TrainedModel
 from nfdist.model.task import Task
@@ -62,7 +63,8 @@ class StatesPredictor:
         model, hops = self._model, self._hops(new_nodes)
         totals = [_totals(hop) for hop in hops]
         features = fill_gaps(as_tensor(new_nodes.features).to(model.input.weight.dtype), model.feature_means)
-        hidden = model.first_state(features)
+        labels = None if model.label_input is None else self._given(new_nodes)
+        hidden = model.first_state(features, labels)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
             neighbors = self._neighbors(hops, totals, self._states.hidden[index - 1 : index], hidden)
@@ -70,13 +72,15 @@ class StatesPredictor:
             logits = model.logits(hidden, index, logits)
         assert logits is not None
         if model.branch is not None:
-            logits = model.branch.mix(logits, self._branch_logits(features, hops, totals))
+            logits = model.branch.mix(logits, self._branch_logits(features, labels, hops, totals))
         return self._smoothed(logits, new_nodes)
 
-    def _branch_logits(self, features: Tensor, hops: Sequence[list[Hop]], totals: Sequence[Tensor]) -> Tensor:
+    def _branch_logits(
+        self, features: Tensor, labels: Tensor | None, hops: Sequence[list[Hop]], totals: Sequence[Tensor]
+    ) -> Tensor:
         model, branch = self._model, self._model.branch
         assert branch is not None
-        hidden = branch.first_state(features, model.branch_epilogue(branch, 0))
+        hidden = branch.first_state(features, model.branch_epilogue(branch, 0), labels)
         for index in range(1, branch.num_layers + 1):
             neighbors = self._neighbors(hops[:1], totals[:1], self._states.branch[index - 1 : index], hidden)
             hidden = branch.next_state(index, hidden, neighbors, model.branch_epilogue(branch, index))
@@ -89,14 +93,22 @@ class StatesPredictor:
         if smoothing is None:
             return logits
         node_ids = torch.from_numpy(new_nodes.node_ids)
-        of_graph, training = node_ids.clamp(min=0), node_ids >= 0
-        if training.any():
-            training &= self._split[of_graph] == TRAIN
-        known = Rows(self._task, logits, self._store.labels(of_graph), training)
+        known = Rows(self._task, logits, *self._labels(node_ids))
         pairs, among, roots = without(new_nodes.node_ids, new_nodes.neighbors), new_nodes.among, smoothing.roots
         if among is None:
             return smoothing.logits(known, node_ids, [self._hop(0, pairs, node_ids, roots)])
         return smoothing.logits(known, node_ids, self._hops_among(0, pairs, among, node_ids, roots))
+
+    def _given(self, new_nodes: NewNodes) -> Tensor:
+        """The labels that an evaluation gives as inputs to the nodes of the graph among these."""
+        return known_labels(*self._labels(torch.from_numpy(new_nodes.node_ids)))
+
+    def _labels(self, node_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels of rows that stand for nodes of the graph, anything for others, and which rows are training nodes."""
+        of_graph, training = node_ids.clamp(min=0), node_ids >= 0
+        if training.any():
+            training &= self._split[of_graph] == TRAIN
+        return self._store.labels(of_graph), training
 
     @cached_property
     def _split(self) -> Tensor:

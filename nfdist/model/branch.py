@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nfdist.graph.neighbors import Neighbors
 from nfdist.model.epilogue import Epilogue, add_norm
+from nfdist.model.label_input import LabelInput, label_terms
 from nfdist.model.linear import InputLinear, UndrawnLinear
 
 
@@ -17,10 +18,20 @@ class GraphBranch(nn.Module):
     """`layers` convolutions of `channels`; `share` is the branch's part of the logits, 0 for one that is learned."""
 
     def __init__(
-        self, num_features: int, num_outputs: int, channels: int, layers: int, share: float, *, norm: bool, scaled: bool
+        self,
+        num_features: int,
+        num_outputs: int,
+        channels: int,
+        layers: int,
+        share: float,
+        *,
+        norm: bool,
+        scaled: bool,
+        label_inputs: bool = False,
     ) -> None:
         super().__init__()
         self.num_layers = layers
+        self.label_input = LabelInput(num_outputs, channels) if label_inputs else None
         self.input = InputLinear(num_features, channels, standardize=scaled)
         self.convolutions = nn.ModuleList(UndrawnLinear(channels, channels) for _ in range(layers))
         self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(layers + 1 if norm else 0))
@@ -35,9 +46,9 @@ class GraphBranch(nn.Module):
         assert norm is None or isinstance(norm, nn.LayerNorm)
         return norm
 
-    def first_state(self, features: Tensor, epilogue: Epilogue) -> Tensor:
-        """State 0 [n, c] of rows of features."""
-        return add_norm([self.input(features)], epilogue)
+    def first_state(self, features: Tensor, epilogue: Epilogue, labels: Tensor | None = None) -> Tensor:
+        """State 0 [n, c] of rows of features, and of labels that are given as inputs."""
+        return add_norm([self.input(features), *label_terms(self.label_input, labels, len(features))], epilogue)
 
     def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
         """State `index`, from 1, of rows with the state before, by their neighbors' states before."""

@@ -42,6 +42,7 @@ def check_settings(config: Config) -> None:
         f"relation.order={kind.orders.start}": relation.order if relation.order not in kind.orders else None,
         "relation.normalize=true": None if relation.normalize or kind.sweeps else "false",
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
+        "train.label_inputs=0": None if kind.takes_labels or train.label_inputs == 0 else train.label_inputs,
         "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,
     }
     cures = [f"{cure} (is {value})" for cure, value in wrong.items() if value is not None]

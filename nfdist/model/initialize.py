@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from nfdist import seeds
+from nfdist.model.label_input import LabelInput
 
 
 def initialize(module: nn.Module, seed: int) -> None:
@@ -18,6 +19,8 @@ def initialize(module: nn.Module, seed: int) -> None:
                 bound = child.in_features**-0.5
                 for parameter in child.parameters(recurse=False):
                     parameter.copy_((torch.rand(parameter.shape, generator=generator) * 2 - 1) * bound)
+            elif isinstance(child, LabelInput):  # of which a node gets one row, and no sum that would need small ones
+                child.table.copy_(torch.rand(child.table.shape, generator=generator) * 2 - 1)
             elif type(child).__module__.startswith("dgl."):
                 for own_name, parameter in child.named_parameters(recurse=False):
                     deviation = 0.0 if own_name == "bias" else _glorot_deviation(parameter)

@@ -1,6 +1,6 @@
 """NodeFormer: a graph transformer in which every node attends to every other, at a cost linear in their number.
 
-input linear, norm, ELU, dropout
+input linear, with a learned row for the label where labels are inputs (label_input.py), norm, ELU, dropout
 layers x ( attention + relational bias, output linear, residual, norm, optional ELU, dropout )
 output linear, over the last state or over all of them (jumping knowledge)
 beside them, optionally, a branch of graph convolutions, whose logits are mixed with these (branch.py)
@@ -26,6 +26,7 @@ from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
+from nfdist.model.label_input import LabelInput, label_terms
 from nfdist.model.layer import AttentionLayer, BoundLayer
 from nfdist.model.linear import InputLinear, UndrawnLinear
 from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
@@ -38,7 +39,7 @@ def evaluation_seed(attention: AttentionConfig, seed: int, step: int) -> int:
 
 
 class NodeFormer(nn.Module):
-    """The model of a [model], an [attention] and a [relation] section.
+    """The model of a [model], an [attention] and a [relation] section, which takes labels with `label_inputs`.
 
     In training mode directions, noise and dropout follow the `Draw`; in evaluation mode there is no noise and no
     dropout, and the directions follow the seed alone or with the step, so that a prediction can be repeated.
@@ -49,6 +50,7 @@ class NodeFormer(nn.Module):
     crosses_ranks = True
     has_auxiliary_loss = True
     heeds_weights = True
+    takes_labels = True
     sweeps = True
     feature_means: Tensor | None
 
@@ -61,6 +63,7 @@ class NodeFormer(nn.Module):
         relation: RelationConfig | None = None,
         *,
         seed: int = 0,
+        label_inputs: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(num_features, num_outputs)
@@ -70,6 +73,7 @@ class NodeFormer(nn.Module):
         channels, layers = self.model.channels, self.model.layers
         joined = channels * (layers + 1) if self.model.jumping_knowledge else channels
         self.input = InputLinear(num_features, channels, standardize=self.model.standardize)
+        self.label_input = LabelInput(num_outputs, channels) if label_inputs else None
         self.layers = nn.ModuleList(
             AttentionLayer(channels, self.model.heads, self.relation.order, self.relation.gate, self.model.residual)
             for _ in range(layers)
@@ -82,14 +86,17 @@ class NodeFormer(nn.Module):
         if self.model.graph_layers:
             branch = (channels, self.model.graph_layers, self.model.branch_share)
             norm, scaled = self.model.norm == "layer", self.model.standardize
-            self.branch = GraphBranch(num_features, num_outputs, *branch, norm=norm, scaled=scaled)
+            self.branch = GraphBranch(
+                num_features, num_outputs, *branch, norm=norm, scaled=scaled, label_inputs=label_inputs
+            )
         self.register_buffer(FEATURE_MEANS, None)
         self._evaluation_kernels: dict[tuple[object, ...], Kernel] = {}
         initialize(self, seed)
 
     @classmethod
     def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "NodeFormer":
-        return cls(num_features, num_outputs, config.model, config.attention, config.relation, seed=seed)
+        sections, label_inputs = (config.model, config.attention, config.relation), config.train.label_inputs > 0
+        return cls(num_features, num_outputs, *sections, seed=seed, label_inputs=label_inputs)
 
     @classmethod
     def check_settings(cls, model: ModelConfig) -> None:
@@ -117,8 +124,8 @@ class NodeFormer(nn.Module):
         """
         features = fill_gaps(features, self.feature_means)
         self._check(features, relations, draw, auxiliary_scale, halo)
-        embedded: Tensor = self.input(features)
-        with full_precision(embedded.device):  # exponents and sums need their digits
+        embedded = [self.input(features), *label_terms(self.label_input, draw.labels, len(features))]
+        with full_precision(features.device):  # exponents and sums need their digits
             output = self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
             if self.branch is None:
                 return output
@@ -127,7 +134,7 @@ class NodeFormer(nn.Module):
 
     def _attend(
         self,
-        embedded: Tensor,
+        embedded: Sequence[Tensor],
         relations: Sequence[Relation],
         draw: Draw,
         scale: float,
@@ -136,7 +143,7 @@ class NodeFormer(nn.Module):
     ) -> Output:
         # An evaluation is always of the whole graph, whatever training could afford.
         reach = world if self.attention.scope == "world" or not self.training else World()
-        hidden = add_norm([embedded], self.epilogue(0, draw))
+        hidden = add_norm(embedded, self.epilogue(0, draw))
         logits = self.logits(hidden, 0)
         loss = hidden.new_zeros(()) if scale != 0 else None
         for index in range(1, self.model.layers + 1):
@@ -167,7 +174,7 @@ class NodeFormer(nn.Module):
         halo: Halo | None,
     ) -> Tensor:
         """The logits of the graph branch."""
-        hidden = branch.first_state(features, self.branch_epilogue(branch, 0, draw))
+        hidden = branch.first_state(features, self.branch_epilogue(branch, 0, draw), draw.labels)
         for index in range(1, branch.num_layers + 1):
             states = hidden if halo is None else halo.extend(hidden, world)
             neighbors = BatchNeighbors(relations[:1], states)
@@ -179,9 +186,10 @@ class NodeFormer(nn.Module):
         """The layer, from 1, that makes state `index` in an evaluation."""
         return self.layer(index).bind(kernel, summary, self.epilogue(index))
 
-    def first_state(self, features: Tensor) -> Tensor:
-        """State 0 of rows of features in an evaluation."""
-        return add_norm([self.input(fill_gaps(features, self.feature_means))], self.epilogue(0))
+    def first_state(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
+        """State 0 of rows of features, and of labels that are given as inputs, in an evaluation."""
+        embedded = self.input(fill_gaps(features, self.feature_means))
+        return add_norm([embedded, *label_terms(self.label_input, labels, len(features))], self.epilogue(0))
 
     @property
     def num_states(self) -> int:

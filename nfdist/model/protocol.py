@@ -22,12 +22,14 @@ from nfdist.world import World
 class Draw:
     """Which randomness a forward pass uses. Noise and dropout belong to node ids, never to rows.
 
-    `step` is the number of the batch; a step of the optimizer may take several, which differ.
+    `step` is the number of the batch; a step of the optimizer may take several, which differ. `labels` are those that a
+    model is given as inputs, [n] or [n, questions] with -1 for none, if it takes any.
     """
 
     seed: int
     step: int
     node_ids: Tensor
+    labels: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ class Model(Protocol):
 
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
-    its own, `heeds_weights` whether edge weights change anything, and `sweeps` whether a whole graph is evaluated in
-    chunks, so that it need not fit in memory, and leaves what new nodes are predicted from. `input` is the map that
-    features go through first; `feature_means` [f] fill their gaps, None where there are none.
+    its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
+    and `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and leaves what new
+    nodes are predicted from. `input` is the map that features go through first; `feature_means` [f] fill their gaps,
+    None where there are none.
     """
 
     orders: range
@@ -57,6 +60,7 @@ class Model(Protocol):
     crosses_ranks: bool
     has_auxiliary_loss: bool
     heeds_weights: bool
+    takes_labels: bool
     sweeps: bool
     training: bool
     input: InputLinear

@@ -30,7 +30,8 @@ Self = TypeVar("Self", bound="Fetched")
 class Batch:
     """What a rank trains on at once: its nodes, of which `labeled` rows have a label that counts, and their edges.
 
-    `after` is the position once it is used.
+    `after` is the position once it is used. Where labels are inputs, `given` has those of this batch, for all nodes with
+    -1 for none, and these are not among `labels` (label_inputs.py).
     """
 
     node_ids: Tensor
@@ -41,6 +42,7 @@ class Batch:
     halo: Halo | None
     after: Position
     sent_bytes: int = 0
+    given: Tensor | None = None
 
     @property
     def number(self) -> int:

@@ -30,7 +30,7 @@ def smoothed_best(job: Job, seed: int, split: Tensor, run: Run | None) -> dict[s
         return None
     trained = broadcast_model(world, mine)
     world.watch.phase = f"seed {seed}, smoothing"
-    logits = graph.evaluate(trained.model, trained.evaluation_seed).logits
+    logits = graph.evaluate(trained.model, trained.evaluation_seed, split=split).logits
     nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
     labels, own = job.graph.store.labels(nodes), split[nodes]
     raw = score(world, job.task, job.metric, logits, labels, own)

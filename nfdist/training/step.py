@@ -130,7 +130,7 @@ class Stepper:
             output = self.replica(
                 batch.features,
                 batch.relations,
-                Draw(self.seed, number, batch.node_ids.to(batch.features.device)),
+                Draw(self.seed, number, batch.node_ids.to(batch.features.device), batch.given),
                 auxiliary_scale=scale,
                 world=self.world,
                 halo=batch.halo,

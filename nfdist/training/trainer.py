@@ -32,6 +32,7 @@ from nfdist.training.accumulated import Accumulated, Meeting
 from nfdist.training.average import WeightAverage
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
+from nfdist.training.label_inputs import give_labels
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import versions
@@ -105,7 +106,8 @@ class Trainer:
             return None
         with self._batches() as batches, self._progress() as progress:
             self._begin()
-            for batch in batches:
+            for fetched in batches:
+                batch = give_labels(fetched, self.job.config.train.label_inputs, self.seed)
                 meeting = self._meet(batch)
                 if meeting.stop is not None and self._step_so_far.batches == 0:  # a step is made whole or not at all
                     self.job.stop.heed()
@@ -215,7 +217,7 @@ class Trainer:
         model = on_cpu(self.evaluated)
         nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
         directions = evaluation_seed(job.config.attention, self.seed, state.step)
-        logits = graph.evaluate(model.eval(), directions).logits
+        logits = graph.evaluate(model.eval(), directions, split=self.split).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
         seconds = time.perf_counter() - started

@@ -14,15 +14,16 @@ from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import FullGraph
 from nfdist.graph.relation import build_relations
+from nfdist.graph.split import has_label
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw, Output
 from nfdist.partitioning.pipeline import order_edges
 from nfdist.store.hops import Hops
-from nfdist.store.source_graph import SourceGraph
+from nfdist.store.source_graph import TRAIN, SourceGraph
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from nfdist.world import World
-from tests.model.building import OPTIONS, jittered
+from tests.model.building import LABEL_INPUTS, OPTIONS, jittered
 from tests.store.building import RECIPE, build_graph
 
 OUTPUTS = 4
@@ -91,15 +92,21 @@ def weight_matrix(store: Store, directed: bool) -> Tensor:
 
 @dataclass(frozen=True)
 class Options:
-    """The sections of a model."""
+    """The sections of a model, and whether it takes labels."""
 
     model: ModelConfig
     attention: AttentionConfig
     relation: RelationConfig
+    label_inputs: bool = False
+
+    @staticmethod
+    def named(name: str) -> "Options":
+        return Options(*OPTIONS[name], name in LABEL_INPUTS)
 
     def build(self, num_features: int, dtype: torch.dtype = torch.float64) -> NodeFormer:
         """A model in which every parameter matters."""
-        net = NodeFormer(num_features, OUTPUTS, self.model, self.attention, self.relation, seed=3)
+        sections = self.model, self.attention, self.relation
+        net = NodeFormer(num_features, OUTPUTS, *sections, seed=3, label_inputs=self.label_inputs)
         return jittered(net).to(dtype).eval()
 
 
@@ -111,11 +118,25 @@ def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
     graph = store.induced(everyone, loops=heeded, weights=heeded)
     relations = build_relations(graph, order, normalize, torch.float64)
     with torch.no_grad():
-        output: Output = net(store.take(everyone).double(), relations, Draw(seed, 0, everyone))
+        output: Output = net(store.take(everyone).double(), relations, evaluation_draw(net, store, seed))
     return output.logits
 
 
-PAPER, TWO_HOPS = Options(*OPTIONS["paper's large graphs"]), Options(*OPTIONS["defaults"])
+def evaluation_draw(net: NodeFormer, store: Store, seed: int) -> Draw:
+    """That of the whole graph, with the labels of all training nodes and of no other, if the model takes any."""
+    everyone = torch.arange(store.num_nodes)
+    labels = store.labels(everyone)
+    labels[store.split(everyone) != TRAIN] = -1
+    assert 0 < int(has_label(labels).sum()) < store.num_nodes
+    return Draw(seed, 0, everyone, None if net.label_input is None else labels)
+
+
+def split_of_all(store: Store) -> Tensor:
+    return store.split(torch.arange(store.num_nodes))
+
+
+PAPER, TWO_HOPS = Options.named("paper's large graphs"), Options.named("defaults")
+LABELED = Options.named("label inputs of a graph branch")
 
 
 def full_graph(

@@ -26,6 +26,7 @@ from nfdist.world import World
 from tests.comparing import difference
 from tests.evaluation.building import (
     KINDS,
+    LABELED,
     LARGE,
     OUTPUTS,
     PAPER,
@@ -34,6 +35,7 @@ from tests.evaluation.building import (
     Options,
     forward,
     full_graph,
+    split_of_all,
     write_graph,
     write_weighted_graph,
 )
@@ -43,11 +45,15 @@ from tests.worlds import run_world
 
 SEED = 4
 GRAPHS = [*product(("directed", "undirected"), (1, 2, 7)), ("sparse", 7), ("no edges", 2), ("one full part", 3)]
+PAPER_LABELED = replace(PAPER, label_inputs=True)
 WEIGHTED = [
     Options(options.model, options.attention, replace(options.relation, weights=True, normalize=normalize))
     for options, normalize in ((PAPER, True), (TWO_HOPS, True), (PAPER, False))
 ]
-CASES = list(zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS]), strict=False))
+CASES = [
+    *zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS]), strict=False),
+    (("undirected", 7), SMALL, LABELED),
+]
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +72,13 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("kind", "budget"), [("directed", LARGE), ("undirected", SMALL)], ids=["memory", "files"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_it_equals_the_model_itself_with_every_option(name: str, kind: str, budget: Budget, graphs: Path) -> None:
-    options, path = Options(*OPTIONS[name]), graphs / f"{kind} 2"
-    wanted = forward(options.build(5), Store.open(path), SEED)
-    exact = full_graph(path, options, budget).evaluate(options.build(5), SEED)
+    options, path = Options.named(name), graphs / f"{kind} 2"
+    wanted, split = forward(options.build(5), Store.open(path), SEED), split_of_all(Store.open(path))
+    exact = full_graph(path, options, budget).evaluate(options.build(5), SEED, split=split)
     assert exact.nodes == range(60)
     assert difference(exact.logits, wanted) < 1e-10
-    rounded = full_graph(path, options, budget, dtype=torch.float32).evaluate(options.build(5, torch.float32), SEED)
+    single = full_graph(path, options, budget, dtype=torch.float32)
+    rounded = single.evaluate(options.build(5, torch.float32), SEED, split=split)
     assert difference(rounded.logits.double(), wanted) < 1e-5
 
 
@@ -79,8 +86,9 @@ def every_case(world: World, graphs: Path) -> list[list[list[float]]]:
     """The logits of this rank's rows."""
     logits = []
     for (kind, parts), budget, options in CASES:
-        graph = full_graph(graphs / f"{kind} {parts}", options, budget, world)
-        logits.append(graph.evaluate(options.build(5), SEED).logits.tolist())
+        path = graphs / f"{kind} {parts}"
+        graph, split = full_graph(path, options, budget, world), split_of_all(Store.open(path))
+        logits.append(graph.evaluate(options.build(5), SEED, split=split).logits.tolist())
     return logits
 
 
@@ -89,7 +97,9 @@ def some_parts(world: World, graphs: Path) -> tuple[list[list[float]], list[int]
     store = Store.open(graphs / "directed 7", range(3, 7) if world.rank == 0 else range(3))
     shared = DistributedStore(store, world)
     graph = FullGraph(shared, Hops.open(shared, 1), PAPER.relation, world, dtype=torch.float64)
-    return graph.evaluate(PAPER.build(5), SEED).logits.tolist(), [graph.nodes.start, graph.nodes.stop]
+    split = shared.split(torch.arange(shared.num_nodes))
+    logits = graph.evaluate(PAPER_LABELED.build(5), SEED, split=split).logits.tolist()
+    return logits, [graph.nodes.start, graph.nodes.stop]
 
 
 def one_fails(world: World, graphs: Path) -> list[str]:
@@ -128,7 +138,7 @@ def test_every_world_computes_the_same_rows_in_the_same_order(size: int, graphs:
         wanted = forward(options.build(5), Store.open(graphs / f"{kind} {parts}"), SEED)
         assert difference(torch.cat(rows), wanted) < 1e-10, (kind, parts, options.relation)
     if size == 2:
-        wanted = forward(PAPER.build(5), Store.open(graphs / "directed 7"), SEED)
+        wanted = forward(PAPER_LABELED.build(5), Store.open(graphs / "directed 7"), SEED)
         for rank in ranks:
             logits, (start, stop) = rank[1]
             assert difference(rows_of(logits), wanted[start:stop]) < 1e-10

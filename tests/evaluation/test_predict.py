@@ -18,14 +18,20 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.predict import NODES_AT_ONCE, StatesPredictor, _totals
 from nfdist.evaluation.states import States
-from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
 from tests.comparing import difference
-from tests.evaluation.building import Options, weight_matrix, weighted_graph, write_graph, write_weighted_graph
+from tests.evaluation.building import (
+    Options,
+    evaluation_draw,
+    weight_matrix,
+    weighted_graph,
+    write_graph,
+    write_weighted_graph,
+)
 from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
-from tests.model.reference import adjacency_matrix, finish, mixed_with_branch, weighted
+from tests.model.reference import adjacency_matrix, embedded, finish, mixed_with_branch, weighted
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}
@@ -51,7 +57,7 @@ def predicted(run: Path, store: Store, options: Options, file: Path, nodes_at_on
 def test_a_node_of_the_graph_with_its_own_edges_gets_its_own_logits(
     name: str, parts: int, kind: str, graphs: Path, tmp_path: Path
 ) -> None:
-    options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} {parts}")
+    options, store = Options.named(name), Store.open(graphs / f"{kind} {parts}")
     evaluation, _ = evaluate_with_states(tmp_path, trained_model(options, store), store)
     chosen = [59, 3, 47, *range(4, 30)]
     file = own_rows(store, tmp_path / "new.parquet", chosen)
@@ -84,8 +90,12 @@ def dense_predictions(
     each = torch.eye(len(features), dtype=torch.float64)
     among = each if among is None else (among + each).clamp(max=1)
     union = torch.cat([torch.cat([step, torch.zeros_like(joins.T)], 1), torch.cat([joins, among], 1)])
-    draw = Draw(SEED, 0, torch.arange(store.num_nodes))
-    hidden, new = (finish(model, model.input(rows), 0, draw, True) for rows in (old, features.double()))
+    draw = evaluation_draw(model, store, SEED)
+    unlabeled = replace(draw, labels=torch.full((len(features),), -1))
+    hidden, new = (
+        finish(model, embedded(model, rows, given), 0, given, True)
+        for rows, given in ((old, draw), (features.double(), unlabeled))
+    )
     states = [new]
     for index in range(1, model.model.layers + 1):
         layer = model.layer(index)
@@ -119,6 +129,8 @@ def dense_predictions(
     everyone = torch.block_diag(weighted(step, model.relation.normalize), from_new)
     everyone[store.num_nodes :, : store.num_nodes] = from_old
     padded = torch.cat([logits.new_zeros(store.num_nodes, logits.shape[1]), logits])
+    if draw.labels is not None and unlabeled.labels is not None:
+        draw = replace(draw, labels=torch.cat([draw.labels, unlabeled.labels]))
     mixed = mixed_with_branch(model, padded, torch.cat([old, features.double()]), everyone, draw)
     return mixed[store.num_nodes :].detach()
 
@@ -136,7 +148,7 @@ def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: Relati
 @pytest.mark.parametrize("kind", DIRECTED)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_new_node_gets_what_the_dense_definition_says(name: str, kind: str, graphs: Path, tmp_path: Path) -> None:
-    options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} 3")
+    options, store = Options.named(name), Store.open(graphs / f"{kind} 3")
     evaluate_with_states(tmp_path, trained_model(options, store), store)
     features = torch.randn(4, store.num_features, generator=torch.Generator().manual_seed(1))
     neighbors = [[1, 5, 1], [], [40, 41, 42, 43, 59], [8]]
@@ -151,7 +163,7 @@ def test_a_new_node_gets_what_the_dense_definition_says(name: str, kind: str, gr
 def test_new_nodes_together_hear_each_other_as_the_dense_definition_says(
     name: str, kind: str, graphs: Path, tmp_path: Path
 ) -> None:
-    options, store = Options(*OPTIONS[name]), Store.open(graphs / f"{kind} 3")
+    options, store = Options.named(name), Store.open(graphs / f"{kind} 3")
     evaluate_with_states(tmp_path, trained_model(options, store), store)
     features = torch.randn(5, store.num_features, generator=torch.Generator().manual_seed(1))
     neighbors, joined = [[1, 5], [], [40, 59], [8], []], [(0, 1), (1, 2), (2, 2), (3, 1), (0, 1)]

@@ -11,7 +11,7 @@ from nfdist.model.loading import TrainedModel
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
-from tests.evaluation.building import Options
+from tests.evaluation.building import Options, split_of_all
 from tests.model.building import OPTIONS
 from tests.store.building import build_graph
 
@@ -21,7 +21,7 @@ CHOSEN = build_graph().original_ids[[3, 55, 20]]
 
 
 def trained_model(options: Options, store: Store, dtype: torch.dtype = torch.float64) -> TrainedModel:
-    data, train = DataConfig(str(store.directory)), TrainConfig(edge_loss=0.0)
+    data, train = DataConfig(str(store.directory)), TrainConfig(edge_loss=0.0, label_inputs=0.5 * options.label_inputs)
     config = Config(data, options.model, options.attention, options.relation, train)
     return TrainedModel(options.build(store.num_features, dtype), config, SEED, 2, 10, store.fingerprint(), "a print")
 
@@ -36,7 +36,11 @@ def evaluate_with_states(
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:
         evaluation = full.evaluate(
-            model, trained.evaluation_seed, listeners=[states], branch_listener=states.write_branch
+            model,
+            trained.evaluation_seed,
+            listeners=[states],
+            branch_listener=states.write_branch,
+            split=split_of_all(store),
         )
         states.write_summaries(evaluation.summaries, trained)
     return evaluation, full

@@ -43,7 +43,10 @@ OPTIONS = {
         replace(RELATION, order=1, gate="none"),
     ),
     "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
+    "label inputs": (replace(MODEL, dropout=0.5), ATTENTION, RELATION),
+    "label inputs of a graph branch": (replace(MODEL, graph_layers=1, norm="none"), ATTENTION, RELATION),
 }
+LABEL_INPUTS = ("label inputs", "label inputs of a graph branch")  # the options that take labels
 
 
 def jittered(net: Net) -> Net:

@@ -7,6 +7,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention import ops
 from nfdist.attention.dense import dense_attend, dense_log_weights
+from nfdist.model.branch import GraphBranch
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
@@ -14,7 +15,7 @@ from nfdist.sparse.adjacency import Adjacency
 
 def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: Draw) -> tuple[Tensor, Tensor]:
     """Logits, and Σ over layers, edges and heads of log pi / in-degree."""
-    hidden = finish(model, model.input(features), 0, draw, True)
+    hidden = finish(model, embedded(model, features, draw), 0, draw, True)
     states, likelihood = [hidden], features.new_zeros(())
     reach = adjacency_matrix(graph, features.dtype)
     for index in range(1, model.model.layers + 1):
@@ -44,7 +45,7 @@ def mixed_with_branch(model: NodeFormer, logits: Tensor, features: Tensor, relat
     branch = model.branch
     if branch is None:
         return logits
-    state: Tensor = branch.input(features)
+    state = embedded(branch, features, draw)
     for index in range(model.model.graph_layers + 1):
         state = relation @ branch.convolutions[index - 1](state) + state if index else state
         state = branch.norms[index](state) if len(branch.norms) else state
@@ -52,6 +53,24 @@ def mixed_with_branch(model: NodeFormer, logits: Tensor, features: Tensor, relat
     share = branch.mixing.sigmoid() if model.model.branch_share == 0 else model.model.branch_share
     branch_logits: Tensor = branch.output(state)
     return (1 - share) * logits + share * branch_logits
+
+
+def embedded(module: NodeFormer | GraphBranch, features: Tensor, draw: Draw) -> Tensor:
+    """The input linear, and what a node's label adds where it is given, a node and an answer at a time."""
+    rows: Tensor = module.input(features)
+    if module.label_input is None:
+        return rows
+    assert draw.labels is not None
+    table, added = module.label_input.table, []
+    for label in draw.labels.tolist():
+        row = torch.zeros_like(table[0])
+        if isinstance(label, list):
+            for question, answer in enumerate(label):
+                row = row + {1: 1, 0: -1, -1: 0}[answer] * table[question] / len(label) ** 0.5
+        elif label >= 0:
+            row = table[label]
+        added.append(row)
+    return rows + torch.stack(added)
 
 
 def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:

@@ -53,6 +53,10 @@ def test_a_baseline_says_which_settings_it_needs(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (
+            ["model.name=gcn", "train.label_inputs=0.5"],
+            "model.name = gcn needs other settings: set train.label_inputs=0 (is 0.5)",
+        ),
         (["model.name=gin"], "model.name must be one of nodeformer, mlp, gcn, "),
         (["model.name=idgl", "model.layers=3"], "model.layers must be 2 for idgl, got 3"),
         (["model.name=gcn", "model.idgl.anchors=5"], "model.idgl.anchors = 5 is for idgl: set it to 0 for gcn"),

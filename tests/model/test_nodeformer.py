@@ -12,7 +12,7 @@ from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.comparing import assert_same, difference
-from tests.model.building import ATTENTION, MODEL, OPTIONS, RELATION, jittered
+from tests.model.building import ATTENTION, LABEL_INPUTS, MODEL, OPTIONS, RELATION, jittered
 from tests.model.reference import dense_forward
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
@@ -22,12 +22,21 @@ GRAPH = Adjacency.from_edges(GRAPH_ENDS[0], GRAPH_ENDS[1], NODES)
 
 def build(options: str) -> NodeFormer:
     model, attention, relation = OPTIONS[options]
-    return jittered(NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3))
+    net = NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3, label_inputs=options in LABEL_INPUTS)
+    return jittered(net)
 
 
 def inputs() -> tuple[torch.Tensor, Draw]:
     features = torch.randn(NODES, FEATURES, generator=seeds.generator(1, "features"), dtype=torch.float64)
     return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
+
+
+def given_labels(*shape: int) -> torch.Tensor:
+    """Of two fifths of the nodes a class, the last of which nobody has, or some of the answers; one node has all."""
+    labels = torch.randint(2 if len(shape) > 1 else OUTPUTS - 1, shape, generator=seeds.generator(6, "labels"))
+    labels[torch.rand(shape, generator=seeds.generator(7, "given")) < 0.6] = -1
+    labels[3] = 1
+    return labels
 
 
 def relations_of(net: NodeFormer) -> list[Relation]:
@@ -44,6 +53,8 @@ def test_the_model_equals_its_dense_definition(
     monkeypatch.setattr("nfdist.attention.ops.chunks._CHUNK_ELEMENTS", {"cpu": chunk_elements})
     net = build(options).train(training)
     features, draw = inputs()
+    if options in LABEL_INPUTS:
+        draw = replace(draw, labels=given_labels(NODES, *([OUTPUTS] if net.branch else [])))
     scale = 0.5 if net.relation.order else 0.0
     output = net(features, relations_of(net), draw, auxiliary_scale=scale)
     logits, likelihood = dense_forward(net, features, GRAPH, draw)
@@ -146,3 +157,15 @@ def test_bad_input_is_named() -> None:
         no_graph(features, [], draw, auxiliary_scale=1.0)
     with pytest.raises(ConfigError, match="needs input features and outputs, got 0 and 5"):
         NodeFormer(0, 5)
+    labels = given_labels(NODES)
+    with pytest.raises(ConfigError, match="labels are given to a model that takes none: train it with"):
+        net(features, relations, replace(draw, labels=labels))
+    taking = build("label inputs")
+    with pytest.raises(ConfigError, match="the model takes labels as inputs: give some, and -1 for"):
+        taking(features, relations, draw)
+    with pytest.raises(ConfigError, match=r"labels given as inputs must be \[43\] or \[43, 5\], got \[42\]"):
+        taking(features, relations, replace(draw, labels=labels[1:]))
+    with pytest.raises(ConfigError, match="label 5, given as an input, is outside 0 to 4, and -1 for none"):
+        taking(features, relations, replace(draw, labels=torch.full_like(labels, 5)))
+    with pytest.raises(ConfigError, match="label -2, given as an input, is outside 0 to 1"):
+        taking(features, relations, replace(draw, labels=torch.full((43, 5), -2)))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nfdist import settings
+from nfdist import seeds, settings
 from nfdist.config import Config
 from nfdist.graph.relation import Relation
 from nfdist.model.nodeformer import NodeFormer
@@ -29,6 +29,7 @@ from tests.training.launching import training_of
 from tests.worlds import run_world
 
 SIZES = (1, 2, 3)
+WAYS = ((1, 0.0), (4, 0.0), (4, 0.4))  # batches a step, and the share of labels that are inputs
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,7 @@ SAME = {
     "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
     "accumulated, averaged": ["train.batch_nodes={batch}", "train.accumulate=2", "train.ema=0.9"],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
+    "labels given": ["train.batch_nodes=0", "train.epochs=5", "train.label_inputs=0.4", "model.graph_layers=1"],
 }
 
 
@@ -83,21 +85,28 @@ def test_ranks_by_themselves_average_their_batches(graph: Path, tmp_path: Path) 
     """
     scopes = ["attention.scope=rank", "relation.scope=rank", "train.batch_nodes=41"]
     for size in SIZES:
-        runs = {accumulate: tmp_path / f"run-{size}-{accumulate}" for accumulate in (1, 4)}
-        configs = [config_of(graph, run, *scopes, f"train.accumulate={count}") for count, run in runs.items()]
+        ways = {(accumulate, share): tmp_path / f"run-{size}-{accumulate}-{share}" for accumulate, share in WAYS}
+        given = [(f"train.accumulate={count}", f"train.label_inputs={share}") for count, share in ways]
+        configs = [config_of(graph, run, *scopes, *own) for run, own in zip(ways.values(), given, strict=True)]
         run_world(size, several, [settings.dump(config) for config in configs])
-        for accumulate, run in runs.items():
-            wanted = explicit(graph, size, accumulate, steps=len(step_losses(run)))
+        for (accumulate, share), run in ways.items():
+            wanted = explicit(graph, size, accumulate, share, steps=len(step_losses(run)))
             assert difference(flat_weights(run), wanted) < 1e-8
 
 
-def explicit(graph: Path, size: int, accumulate: int, steps: int) -> torch.Tensor:
+def explicit(graph: Path, size: int, accumulate: int, share: float, steps: int) -> torch.Tensor:
     """The training loop of several ranks and batches a step, spelled out in one process."""
     store = Store.open(graph)
     config = config_of(graph, graph)
     task = Task(store.task, store.num_classes)
     model = NodeFormer(
-        store.num_features, task.num_classes, config.model, config.attention, config.relation, seed=0
+        store.num_features,
+        task.num_classes,
+        config.model,
+        config.attention,
+        config.relation,
+        seed=0,
+        label_inputs=share > 0,
     ).double()
     trained = store.take((store.split(torch.arange(store.num_nodes)) == TRAIN).nonzero()[:, 0]).double()
     model.input.set_statistics(trained.mean(0), trained.std(0, correction=0))
@@ -110,7 +119,7 @@ def explicit(graph: Path, size: int, accumulate: int, steps: int) -> torch.Tenso
         while len(losses) < accumulate and position.epoch == epoch:
             number = position.batch
             batches, position = pools.take(position)
-            losses.append(ranks_loss(store, hops, model, task, config, batches, number))
+            losses.append(ranks_loss(store, hops, model, task, config, batches, number, share))
         optimizer.zero_grad()
         torch.stack(losses).mean().backward()
         optimizer.step()
@@ -118,18 +127,33 @@ def explicit(graph: Path, size: int, accumulate: int, steps: int) -> torch.Tenso
 
 
 def ranks_loss(
-    store: Store, hops: Hops, model: NodeFormer, task: Task, config: Config, batches: list[torch.Tensor], number: int
+    store: Store,
+    hops: Hops,
+    model: NodeFormer,
+    task: Task,
+    config: Config,
+    batches: list[torch.Tensor],
+    number: int,
+    share: float,
 ) -> torch.Tensor:
-    """The loss of the batches that all ranks take at once."""
+    """The loss of the batches that all ranks take at once.
+
+    Training nodes whose hash is low give their labels, which neither the loss nor its count has.
+    """
     patterns = [[hops.induced(hop, ids) for hop in (1, 2)] for ids in batches]
     edges = sum(pattern[0].num_edges for pattern in patterns)
-    labels = sum(int((store.split(ids) == TRAIN).sum()) for ids in batches)
+    everyone = torch.arange(store.num_nodes)
+    hashes = seeds.hash_ids(torch.tensor(seeds.derive(0, "label inputs", number)), everyone)
+    given = (store.split(everyone) == TRAIN) & (hashes % 2**31 < share * 2**31)
+    trained_on = (store.split(everyone) == TRAIN) & ~given
+    labels = sum(int(trained_on[ids].sum()) for ids in batches)
     loss = torch.zeros((), dtype=torch.float64)
     for ids, (near, far) in zip(batches, patterns, strict=True):
         relations = [Relation.build(pattern, dtype=torch.float64) for pattern in (near, far)]
         scale = model.auxiliary_scale(config.train.edge_loss, edges)
-        output = model(store.take(ids).double(), relations, Draw(0, number, ids), auxiliary_scale=scale)
-        chosen = store.split(ids) == TRAIN
+        draw = Draw(0, number, ids, store.labels(ids).where(given[ids], -1) if share else None)
+        output = model(store.take(ids).double(), relations, draw, auxiliary_scale=scale)
+        chosen = trained_on[ids]
         loss = loss + task.loss(output.logits[chosen], store.labels(ids)[chosen]).total / labels
         loss = loss + output.auxiliary_loss
     return loss
@@ -141,6 +165,7 @@ def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step
     """Ten batches at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
     options = ["train.precision=float32", f"train.batch_nodes={-(-245 // 5 // size)}", "train.evaluate_every=1"]
     keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank"]
+    keeping.append("train.label_inputs=0.3")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     texts = [settings.dump(config_of(graph, run, *options, *keeping, *more)) for run in (whole, cut)]
     run_world(size, resumed, *texts, str(whole), step)

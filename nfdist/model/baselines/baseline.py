@@ -34,6 +34,7 @@ class Baseline(nn.Module, ABC):
     crosses_ranks = False
     has_auxiliary_loss = False
     heeds_weights = True
+    takes_labels = False
     sweeps = False
     input: InputLinear
     norms: nn.ModuleList
