@@ -131,15 +131,15 @@ class Evaluator:
         nodes, layers = self._full.nodes, trained.config.model.layers
         edges = EdgeWeights(self._store, self._world, nodes, layers) if wanted.edges else None
         links = TopNeighbors(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
-        with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
+        with_states = wanted.states and trained.model.inductive  # by default, and some have none
         branch_listener: BranchListener | None = None
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         with ExitStack() as stack:
             states = None
             if with_states:
                 states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
-                listeners.append(states)
-                branch_listener = states.write_branch
+                heard, branch_listener = states.listeners(self._full, trained.model)
+                listeners += heard
             evaluation = self._evaluated(trained, listeners, branch_listener)
             split = split_of(self._seen, trained.config.data, trained.seed)
             facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)

@@ -50,6 +50,7 @@ class NodeFormer(nn.Module):
     has_auxiliary_loss = True
     heeds_weights = True
     sweeps = True
+    inductive = True
     feature_means: Tensor | None
 
     def __init__(
