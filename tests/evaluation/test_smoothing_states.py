@@ -30,10 +30,11 @@ from tests.worlds import run_world
 
 KINDS = ("directed", "undirected")
 PLAIN = Options(PAPER.model, PAPER.attention, RelationConfig(order=1, normalize=False, gate="identity"))
-CASES = [
+MODELS: list[Options | str] = [PAPER, TWO_HOPS, PLAIN, "gcn", "mlp"]
+CASES: list[tuple[str, Options | str, Strengths]] = [
     (kind, model, strengths)
     for (kind, model), strengths in zip(
-        product(KINDS, (PAPER, TWO_HOPS, PLAIN, "gcn", "mlp")),
+        product(KINDS, MODELS),
         cycle([Strengths(0.8, "auto", 0.6), Strengths(0.5, 2.0), Strengths(smoothing=0.8), Strengths(0.95, 1.0, 0.4)]),
     )
 ]

@@ -1,4 +1,4 @@
-"""A baseline answers for new nodes as it does for those of the graph: by one matrix, in which nobody hears a new one."""
+"""A baseline answers for new nodes as for those of the graph: by one matrix, in which nobody hears a new one."""
 
 from itertools import product
 from pathlib import Path
