@@ -157,7 +157,7 @@ class Predictor:
         self, run: Run | Path | str, *, checkpoint: Path | str | None = None, partition: Path | str | None = None
     ) -> None:
         trained = load_model(_directory(run), checkpoint)
-        trained.nodeformer("nfdist predict")
+        trained.check_inductive()
         self.store = Store.open(partition or trained.config.data.partition)
         trained.check_graph(self.store)
         states = States.open(_directory(run), trained)

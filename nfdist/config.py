@@ -22,6 +22,7 @@ Schedule = Literal["constant", "milestones", "cosine"]
 EarlyStopOn = Literal["score", "both"]
 ClassWeights = Literal["none", "balanced"]
 Precision = Literal["float32", "float64", "bf16"]
+TwoClasses = Literal["roc_auc", "accuracy"]
 Smoothing = Literal["auto", "none"]
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -223,7 +224,12 @@ class TrainConfig:
 class EvaluateConfig:
     """How a model is scored."""
 
-    metric: str = setting("auto", "what chooses the best epoch; auto: accuracy, or ROC-AUC for yes-or-no tasks")
+    metric: str = setting(
+        "auto", "what chooses the best epoch; auto: accuracy, or ROC-AUC for two classes and yes-or-no tasks"
+    )
+    two_classes: TwoClasses = setting(
+        "roc_auc", "what auto is where nodes have one label of two classes", before="accuracy"
+    )
     smoothing: Smoothing = setting(
         "auto", "of final answers by the training labels nearby, as validation scores choose, or none", before="none"
     )

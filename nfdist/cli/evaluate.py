@@ -158,7 +158,7 @@ def describe(run_dir: str, outcome: dict[str, Any]) -> str:
     lines = [
         f"{run_dir}: seed {outcome['seed']} after epoch {outcome['epoch']}, step {outcome['step']}, on "
         f"{outcome['nodes']:,} nodes in {_count(outcome['parts'], 'part')}, {_count(outcome['world_size'], 'rank')}",
-        f"  {'':16}{outcome['metric']:>12}{'loss':>12}",
+        f"  {'':16}{outcome['metric']:>12}{'loss':>12}{_other_metric(outcome):>12}".rstrip(),
         *(_line(name, outcome, name) for name in SPLITS),
         *_describe_smoothed(outcome.get("smoothed")),
         f"  in {outcome['seconds']:.1f} s; a process held at most {outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
@@ -180,8 +180,15 @@ def _describe_smoothed(smoothed: dict[str, Any] | None) -> list[str]:
     return [*(_line(f"smoothed {name}", smoothed, name) for name in SPLITS), f"  smoothed by {by}"]
 
 
+def _other_metric(outcome: dict[str, Any]) -> str:
+    """What every table shows beside the metric, unless it is that."""
+    return "" if outcome["metric"] == "accuracy" else "accuracy"
+
+
 def _line(title: str, scores: dict[str, Any], name: str) -> str:
-    return f"  {title:16}{_number(scores[name]):>12}{_number(scores['loss'][name]):>12}"
+    line = f"  {title:16}{_number(scores[name]):>12}{_number(scores['loss'][name]):>12}"
+    other = scores.get(_other_metric(scores))  # none of smoothed scores
+    return f"{line}{_number(other[name]):>12}" if other else line
 
 
 def _count(number: int, noun: str) -> str:

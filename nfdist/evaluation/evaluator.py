@@ -20,7 +20,7 @@ from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeW
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
-from nfdist.evaluation.scores import resolve_metric, score
+from nfdist.evaluation.scores import Scores, resolve_metric, score, undefined
 from nfdist.evaluation.smoothed import SPLITS, Smoothed, Subject, score_facts, smooth_model
 from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.smoothing_states import SmoothingWriter
@@ -90,7 +90,7 @@ class Evaluator:
         self._seen, self._store = graph.store, graph.store.local
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)
-            self._metric = resolve_metric(config.evaluate.metric, self._task)
+            self._metric = resolve_metric(config.evaluate.metric, self._task, config.evaluate.two_classes)
         with MemoryWatch() as watch:
             self._full = open_evaluation_graph(
                 config, graph.store, graph.hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
@@ -131,7 +131,7 @@ class Evaluator:
         nodes, layers = self._full.nodes, trained.config.model.layers
         edges = EdgeWeights(self._store, self._world, nodes, layers) if wanted.edges else None
         links = TopNeighbors(self._world, nodes, self._chosen(wanted), wanted.count) if wanted.chosen else None
-        with_states = wanted.states and isinstance(trained.model, NodeFormer)  # by default, and no baseline has any
+        with_states = wanted.states and trained.model.inductive  # by default, and some have none
         branch_listener: BranchListener | None = None
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         split = split_of(self._seen, trained.config.data, trained.seed)
@@ -139,8 +139,8 @@ class Evaluator:
             states = None
             if with_states:
                 states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
-                listeners.append(states)
-                branch_listener = states.write_branch
+                heard, branch_listener = states.listeners(self._full, trained.model)
+                listeners += heard
             evaluation = self._evaluated(trained, split, listeners, branch_listener)
             facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)
         if wanted.outputs:
@@ -178,8 +178,11 @@ class Evaluator:
         nodes, world = evaluation.nodes, self._world
         labels, own = self._store.labels(torch.arange(nodes.start, nodes.stop)), split[nodes.start : nodes.stop]
         scores = score(world, self._task, self._metric, evaluation.logits, labels, own)
+        if world.rank == 0 and (said := undefined(scores)):
+            log.notice(f"{said}: another evaluate.metric or data.split would tell")
         facts = {
             **score_facts(scores),
+            "accuracy": self._accuracy(scores, evaluation.logits, labels, own),
             "per_class": {
                 name: self._store.manifest.schema.by_class(getattr(scores, name).per_class) for name in SPLITS
             },
@@ -196,6 +199,12 @@ class Evaluator:
         if states is not None:
             states.write_summaries(evaluation.summaries, trained, remembered)
         return facts, smoothed
+
+    def _accuracy(self, scores: Scores, logits: Tensor, labels: Tensor, split: Tensor) -> dict[str, float | None]:
+        """How many answers are right in each split, whatever the metric is. Every rank must call this."""
+        if scores.metric != "accuracy":
+            scores = score(self._world, self._task, "accuracy", logits, labels, split)
+        return {name: getattr(scores, name).value for name in SPLITS}
 
     def _write_outputs(
         self, folder: Path, evaluation: Evaluation, smoothed: Smoothed | None, split: Tensor, wanted: Wanted

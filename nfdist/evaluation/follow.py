@@ -66,7 +66,7 @@ class FollowedRun:
             return
         position = {"seed": trained.seed, "epoch": trained.epoch, "step": trained.step}
         losses = {f"{name}_loss": loss for name, loss in facts["loss"].items()}  # named as in metrics.jsonl
-        plain = {name: value for name, value in facts.items() if name not in ("loss", "per_class")}
+        plain = {name: value for name, value in facts.items() if name not in ("loss", "accuracy", "per_class")}
         line = {"kind": "evaluation", **position, **plain, **losses, "checkpoint": trained.fingerprint}
         with disk_errors_as(CheckpointError, self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -71,7 +71,7 @@ class LayerInput:
 
 
 Listener = Callable[[LayerInput], None]
-# Is told of the states that convolution `index` (from 1) of a graph branch is about to see, by rows.
+# Is told of the states that convolution `index` (from 1) of a graph branch, or of a baseline, is about to see, by rows.
 BranchListener = Callable[[int, Callable[[slice], Tensor]], None]
 Result = TypeVar("Result")
 

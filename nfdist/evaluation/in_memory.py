@@ -10,8 +10,9 @@ from nfdist.config import RelationConfig
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.propagation import EDGES, Propagation
+from nfdist.evaluation.stored_relation import RecordedRelation
 from nfdist.graph.division import divide
-from nfdist.graph.relation import Relation
+from nfdist.graph.relation import Relation, degree_factors, source_degrees
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
 from nfdist.log import Progress
@@ -50,6 +51,11 @@ class InMemoryGraph:
             self._propagation = Propagation(shard, spill, self._world, self.nodes, work_bytes, self._dtype)
         return self._propagation
 
+    def source_factors(self) -> Tensor:
+        """1 / sqrt(out-degree) of this rank's nodes in every relation, [n, order]."""
+        degrees = torch.stack([source_degrees(relation.adjacency) for relation in self._relations], 1)
+        return degree_factors(degrees[self.nodes.start : self.nodes.stop], self._dtype)
+
     @torch.no_grad()
     def evaluate(
         self,
@@ -57,15 +63,25 @@ class InMemoryGraph:
         seed: int,
         progress: Progress | None = None,
         listeners: Sequence[Listener] = (),
-        branch_listener: BranchListener | None = None,
+        listener: BranchListener | None = None,
         split: Tensor | None = None,
     ) -> Evaluation:
-        """Evaluate a model in evaluation mode, on the CPU. A baseline takes no labels and has nothing to listen to."""
+        """Evaluate a model in evaluation mode, on the CPU. Every rank must call this.
+
+        A baseline takes no labels and has no layers to tell of; `listener` is told of the rows before every sum over
+        neighbors.
+        """
         assert isinstance(model, Baseline)
         assert not model.training
         assert not listeners
-        assert branch_listener is None
-        logits = model(self._features, self._relations, Draw(seed, 0, self._everyone)).logits
+        relations: Sequence[Relation] = self._relations
+        if listener is not None:
+            relations = [self._recorded(relation, listener) for relation in relations]
+        logits = model(self._features, relations, Draw(seed, 0, self._everyone)).logits
         if progress is not None:
             progress.advance((model.model.layers + 1) * len(self.nodes))
         return Evaluation(self.nodes, logits[self.nodes.start : self.nodes.stop], None, ())
+
+    def _recorded(self, relation: Relation, listener: BranchListener) -> Relation:
+        given = relation.adjacency, relation.edge_weights, relation.total_weights
+        return RecordedRelation(*given, nodes=self.nodes, listener=listener)

@@ -4,7 +4,8 @@ A new node is a query only: nobody of the graph attends to it. It attends to eve
 neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
 as they are. New nodes that are predicted together hear each other along the edges among them. Where the evaluation
 smoothed its answers, a new node's are smoothed by what its neighbors had before the last step. Where it gave training
-labels as inputs, a row that stands for a training node is given its own, and no other row has any.
+labels as inputs, a row that stands for a training node is given its own, and no other row has any. A baseline is asked
+for its logits as ever, and sums stored rows of the neighbors.
 """
 
 from collections.abc import Sequence
@@ -15,15 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nfdist.attention.kernel import Kernel
 from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.states import States
+from nfdist.evaluation.stored_relation import StoredRelation, stored_sums
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.graph.split import known_labels, split_of
+from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.gaps import fill_gaps
 from nfdist.model.loading import TrainedModel
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
 from nfdist.sparse.csr import as_tensor
 from nfdist.store.gate import Column
@@ -40,15 +46,18 @@ class StatesPredictor:
     """A model, its states and the graph they belong to, ready for any number of new nodes."""
 
     def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:
-        model = trained.nodeformer("nfdist predict")
+        trained.check_inductive()
+        model, self._relation = trained.model, trained.config.relation
         self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
-        order = model.relation.order
-        hops = Hops.open(store, max(order - 1, 0), weighted=model.relation.weights)
-        self._shorter = [store, *hops.higher][: max(order - 1, 0)]
-        like = model.input.weight
-        layers = range(1, model.model.layers + 1)
-        self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
+        self._order = self._relation.order if model.needs_graph else 0
+        shorter = max(self._order - 1, 0)
+        self._shorter = [store, *Hops.open(store, shorter, weighted=self._relation.weights).higher][:shorter]
+        self._kernels: list[Kernel] = []
+        if isinstance(model, NodeFormer):
+            like = model.input.weight
+            layers = range(1, model.model.layers + 1)
+            self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
 
     @torch.no_grad()
     def logits(self, new_nodes: NewNodes, nodes_at_once: int = NODES_AT_ONCE) -> Tensor:
@@ -57,13 +66,23 @@ class StatesPredictor:
             return self._predicted(new_nodes)
         starts = range(0, len(new_nodes), nodes_at_once)
         parts = [self._predicted(new_nodes.rows(slice(start, start + nodes_at_once))) for start in starts]
-        return torch.cat(parts) if parts else self._model.output.bias.new_empty(0, self._model.output.out_features)
+        return torch.cat(parts) if parts else torch.empty(0, self._model.num_outputs, dtype=self._trained.dtype)
 
     def _predicted(self, new_nodes: NewNodes) -> Tensor:
         model, hops = self._model, self._hops(new_nodes)
-        totals = [_totals(hop) for hop in hops]
         features = fill_gaps(as_tensor(new_nodes.features).to(model.input.weight.dtype), model.feature_means)
-        labels = None if model.label_input is None else self._given(new_nodes)
+        if isinstance(model, NodeFormer):
+            labels = None if model.label_input is None else self._given(new_nodes)
+            return self._smoothed(self._attended(model, features, labels, hops), new_nodes)
+        assert isinstance(model, Baseline)
+        relations = [StoredRelation(hop, self._states.hidden) for hop in hops]
+        draw = Draw(self._trained.evaluation_seed, 0, torch.from_numpy(new_nodes.node_ids))
+        return self._smoothed(model.logits(model.input(features), relations, draw), new_nodes)
+
+    def _attended(
+        self, model: NodeFormer, features: Tensor, labels: Tensor | None, hops: Sequence[list[Hop]]
+    ) -> Tensor:
+        totals = [_totals(hop) for hop in hops]
         hidden = model.first_state(features, labels)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
@@ -72,13 +91,18 @@ class StatesPredictor:
             logits = model.logits(hidden, index, logits)
         assert logits is not None
         if model.branch is not None:
-            logits = model.branch.mix(logits, self._branch_logits(features, labels, hops, totals))
-        return self._smoothed(logits, new_nodes)
+            logits = model.branch.mix(logits, self._branch_logits(model, features, labels, hops, totals))
+        return logits
 
     def _branch_logits(
-        self, features: Tensor, labels: Tensor | None, hops: Sequence[list[Hop]], totals: Sequence[Tensor]
+        self,
+        model: NodeFormer,
+        features: Tensor,
+        labels: Tensor | None,
+        hops: Sequence[list[Hop]],
+        totals: Sequence[Tensor],
     ) -> Tensor:
-        model, branch = self._model, self._model.branch
+        branch = model.branch
         assert branch is not None
         hidden = branch.first_state(features, model.branch_epilogue(branch, 0), labels)
         for index in range(1, branch.num_layers + 1):
@@ -118,16 +142,12 @@ class StatesPredictor:
         self, hops: Sequence[list[Hop]], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor
     ) -> SummedNeighbors:
         """What new nodes get from the states that a layer has seen in the evaluation, and from their own."""
-        everyone, sums = slice(0, len(hidden)), []
-        for of_graph, *among in hops:
-            states = seen[0].at(of_graph.segments[0].sources.numpy())
-            parts = [of_graph.sums(everyone, states, hidden), *(hop.sums(everyone, hidden, hidden) for hop in among)]
-            sums.append(torch.stack(parts).sum(0) if among else parts[0])
+        sums = [stored_sums(hop, seen[0], hidden) for hop in hops]
         return SummedNeighbors(sums, torch.stack(list(totals), 1) if hops else hidden[:, :0])
 
     def _hops(self, new_nodes: NewNodes) -> list[list[Hop]]:
         """The edges to new nodes, a hop at a time: from the graph and, if they are joined, from each other."""
-        if not self._model.relation.order:
+        if not self._order:
             return []
         own, among = new_nodes.node_ids, new_nodes.among
         neighbors, known = without(own, new_nodes.neighbors), torch.from_numpy(own)
@@ -150,7 +170,7 @@ class StatesPredictor:
 
     def _weights(self, new_nodes: NewNodes) -> tuple[Tensor | None, Tensor | None]:
         """What edges from the graph and among new nodes weigh, where the model heeds that."""
-        if not self._model.relation.weights:
+        if not self._relation.weights:
             return None, None
         assert new_nodes.weights is not None
         kept = new_nodes.weights[others(new_nodes.node_ids, new_nodes.neighbors)]

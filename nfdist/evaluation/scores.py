@@ -54,15 +54,30 @@ def check_metric(metric: str) -> None:
         raise ConfigError(f"evaluate.metric must be one of auto, {', '.join(METRICS)}, got {metric!r}")
 
 
-def resolve_metric(metric: str, task: Task) -> str:
-    """The metric that "auto" stands for; any other is itself, unless the task cannot be measured by it."""
+def resolve_metric(metric: str, task: Task, two_classes: str = "roc_auc") -> str:
+    """The metric that "auto" stands for, `two_classes` if nodes have one label of two.
+
+    Any other is itself, unless the task cannot be measured by it.
+    """
     check_metric(metric)
     if metric == "auto":
+        if task.kind == "single" and task.num_classes == 2:
+            return two_classes
         return next(name for name, known in METRICS.items() if task.kind in known.default_for)
     if refusal := METRICS[metric].refusal(task):
         *others, last = (name for name, known in METRICS.items() if not known.refusal(task))
         raise ConfigError(f"evaluate.metric {metric} {refusal}: choose {', '.join(others)} or {last}")
     return metric
+
+
+def undefined(scores: Scores) -> str:
+    """What to say of splits whose labeled nodes have no score; empty where all have one."""
+    names = [name for name in ("train", "valid", "test") if _is_undefined(getattr(scores, name))]
+    return f"the {', '.join(names)} nodes have no {scores.metric}, since their labels are all alike" if names else ""
+
+
+def _is_undefined(score: SplitScore) -> bool:
+    return score.value is None and score.labeled_nodes > 0
 
 
 def direction(metric: str) -> dict[str, bool]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from nfdist.evaluation.propagation import Make, Propagation
 from nfdist.evaluation.smoothed import Smoothed
 from nfdist.evaluation.smoothing import Rows, Strengths, answers_of, logits_of
+from nfdist.evaluation.stored_relation import stored_sums
 from nfdist.graph.hop import Hop
 from nfdist.store.gate import Column
 
@@ -83,9 +84,4 @@ def _last_step(before: Column, first: Tensor, strength: float | None, node_ids: 
     assert strength is not None
     own = node_ids.clamp(min=0)
     own_rows = torch.where((node_ids >= 0)[:, None], before.at(own.numpy())[own], first)
-    of_graph, *among = hops
-    everyone, states = slice(0, len(first)), before.at(of_graph.segments[0].sources.numpy())
-    sums = of_graph.sums(everyone, states, own_rows)
-    for hop in among:
-        sums = sums + hop.sums(everyone, own_rows, own_rows)
-    return torch.lerp(first, sums, strength)
+    return torch.lerp(first, stored_sums(hops, before, own_rows), strength)

@@ -1,7 +1,8 @@
 """States: what an evaluation leaves behind so that new nodes can be predicted without a pass over the graph.
 
 summary/          every layer's summary of all keys, and what all of this was made from
-hidden-0.npy ...  the hidden states [nodes, c] before each layer, by node id, if the model looks at the graph
+hidden-0.npy ...  the hidden states [nodes, c] before each layer, by node id, if the model looks at the graph; of a
+                  baseline, the rows before each sum over neighbors
 branch-0.npy ...  those before each convolution of the graph branch, if there is one
 roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
 smoothing-*.npy   what smoothing_states.py tells of, if answers are smoothed
@@ -25,11 +26,14 @@ from nfdist.attention.summary import KeySummary
 from nfdist.collectives import together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
-from nfdist.evaluation.full import LayerInput
+from nfdist.evaluation.evaluation_graph import EvaluationGraph
+from nfdist.evaluation.full import BranchListener, LayerInput, Listener
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, rows_in_order, write_gathered
+from nfdist.evaluation.in_memory import InMemoryGraph
 from nfdist.evaluation.smoothing_states import SmoothingStates
 from nfdist.fields import each_setting
 from nfdist.model.loading import TrainedModel
+from nfdist.model.protocol import Model
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.store.arrow_files import read_only
 from nfdist.store.gate import BlockDigests, Column, Gate, StoredFile
@@ -105,10 +109,24 @@ class StatesWriter:
             self.write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
         self.write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
 
+    def listeners(self, graph: EvaluationGraph, model: Model) -> tuple[list[Listener], BranchListener]:
+        """Whom an evaluation of the model must tell. Every rank must call this."""
+        if not isinstance(graph, InMemoryGraph):
+            return [self], self.write_branch
+        if model.needs_graph:
+            factors = graph.source_factors()
+            self.write(ROOTS_FILE, factors.shape[1], factors.dtype, factors.__getitem__)
+        return [], self.write_propagated
+
     def write_branch(self, index: int, hidden: Callable[[slice], Tensor]) -> None:
         """Write the states [rows, c] before a convolution of the graph branch. Every rank must call this."""
         like = hidden(slice(0, 0))
         self.write(_branch_file(index - 1), like.shape[1], like.dtype, hidden)
+
+    def write_propagated(self, index: int, rows: Callable[[slice], Tensor]) -> None:
+        """Write the rows [rows, c] before a baseline's sum `index`, from 1. Every rank must call this."""
+        like = rows(slice(0, 0))
+        self.write(_hidden_file(index - 1), like.shape[1], like.dtype, rows)
 
     def write_summaries(
         self, summaries: Sequence[KeySummary], trained: TrainedModel, smoothing: Mapping[str, Any] | None = None

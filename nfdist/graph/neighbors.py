@@ -1,7 +1,7 @@
 """Neighbors: what a NodeFormer layer asks of the graph, bound to some rows and to one layer's states.
 
 Three provide it: a training batch with its halo, the whole graph a chunk of rows at a time (shard.py), and the stored
-states of a graph that new nodes are added to (evaluation/predict.py).
+states of a graph that new nodes are added to (evaluation/predict.py). A baseline asks for less, a `Propagator`.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,14 @@ class Neighbors(Protocol):
 
         Maps are [j, c, c] and offsets [j, c], one a hop; totals_j [n] are the sums of the weights of Â_j.
         """
+        ...
+
+
+class Propagator(Protocol):
+    """The edges of Â_1 to n rows: a `Relation`, or what stands for one."""
+
+    def propagate(self, rows: Tensor) -> Tensor:
+        """Â_1 of rows [n, c] and of whatever else sends to them."""
         ...
 
 

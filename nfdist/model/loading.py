@@ -14,7 +14,7 @@ from nfdist.collectives import broadcast_state
 from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.files import checksum_of
-from nfdist.model.build import build_model, model_class
+from nfdist.model.build import MODELS, build_model, model_class
 from nfdist.model.gaps import FEATURE_MEANS
 from nfdist.model.nodeformer import NodeFormer, evaluation_seed
 from nfdist.model.protocol import Model
@@ -62,6 +62,14 @@ class TrainedModel:
         if not isinstance(self.model, NodeFormer):
             raise ConfigError(f"{purpose} needs a NodeFormer, and the run has model.name = {self.config.model.name}")
         return self.model
+
+    def check_inductive(self) -> None:
+        """Refuse a model that cannot answer for new nodes."""
+        if not self.model.inductive:
+            able = ", ".join(name for name, kind in MODELS.items() if kind.inductive)
+            raise ConfigError(
+                f"nfdist predict cannot answer by model.name = {self.config.model.name}: train one of {able}"
+            )
 
     def facts(self) -> dict[str, Any]:
         """Which model this is, as plain values for JSON."""

@@ -52,6 +52,7 @@ class NodeFormer(nn.Module):
     heeds_weights = True
     takes_labels = True
     sweeps = True
+    inductive = True
     feature_means: Tensor | None
 
     def __init__(

@@ -50,9 +50,9 @@ class Model(Protocol):
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
-    and `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and leaves what new
-    nodes are predicted from. `input` is the map that features go through first; `feature_means` [f] fill their gaps,
-    None where there are none.
+    `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, and `inductive` whether an
+    evaluation leaves what new nodes are predicted from. `input` is the map that features go through first;
+    `feature_means` [f] fill their gaps, None where there are none.
     """
 
     orders: range
@@ -62,6 +62,7 @@ class Model(Protocol):
     heeds_weights: bool
     takes_labels: bool
     sweeps: bool
+    inductive: bool
     training: bool
     input: InputLinear
     feature_means: Tensor | None

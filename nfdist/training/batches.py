@@ -30,8 +30,8 @@ Self = TypeVar("Self", bound="Fetched")
 class Batch:
     """What a rank trains on at once: its nodes, of which `labeled` rows have a label that counts, and their edges.
 
-    `after` is the position once it is used. Where labels are inputs, `given` has those of this batch, for all nodes with
-    -1 for none, and these are not among `labels` (label_inputs.py).
+    `after` is the position once it is used. Where labels are inputs, `given` has those of this batch, for all nodes
+    with -1 for none, and these are not among `labels` (label_inputs.py).
     """
 
     node_ids: Tensor

@@ -75,7 +75,7 @@ def train(
             graph=graph,
             evaluation_graph=evaluation_graph,
             task=task,
-            metric=resolve_metric(config.evaluate.metric, task),
+            metric=resolve_metric(config.evaluate.metric, task, config.evaluate.two_classes),
             metrics=metrics,
             stop=StopRequest(),
             initial_weights=initial_weights,

@@ -15,7 +15,7 @@ from nfdist.collectives import tally
 from nfdist.config import Config
 from nfdist.devices import on_cpu
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
-from nfdist.evaluation.scores import direction, score
+from nfdist.evaluation.scores import direction, score, undefined
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import peak_resident_bytes
@@ -123,7 +123,7 @@ class Trainer:
                 if self._ended():
                     break
                 self._begin()
-        if self.job.world.rank == 0 and self.job.trial is None and (trouble := self.state.trouble()):
+        if self._tells and (trouble := self.state.trouble()):
             log.warn(f"seed {self.seed}: {trouble}")
         return None
 
@@ -220,6 +220,10 @@ class Trainer:
         logits = graph.evaluate(model.eval(), directions, split=self.split).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
+        if state.final is None and scores.valid.value is None and undefined(scores) and self._tells:
+            log.warn(
+                f"{undefined(scores)}: the last epoch counts as the best; set another evaluate.metric or data.split"
+            )
         seconds = time.perf_counter() - started
         state.seconds["evaluate"] += seconds
         values = {name: getattr(scores, name).value for name in ("train", "valid", "test")}
@@ -232,6 +236,11 @@ class Trainer:
         if job.trial is not None:
             job.trial(self.seed, state.position.epoch, state.best["valid"] if state.best else None)
         return improved
+
+    @property
+    def _tells(self) -> bool:
+        """Whether this process has the words: the first of a job that is no trial."""
+        return self.job.world.rank == 0 and self.job.trial is None
 
     def _ended(self) -> bool:
         return self.state.ended(self.job.config.train)

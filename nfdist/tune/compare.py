@@ -116,8 +116,8 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
     valids = [best["valid"] for best in bests if best["valid"] is not None]
     if len(valids) < len(result["per_seed"]):
         raise ConfigError(
-            "no labeled nodes to validate on, so there is nothing to rank by: give data.split, such as "
-            "random:0.5/0.25/0.25"
+            f"no labeled nodes to validate on, or {result['metric']} is undefined there, so there is nothing to rank "
+            "by: give data.split, such as random:0.5/0.25/0.25, or another evaluate.metric"
         )
     store = Store.open(config.data.partition)
     model = build_model(config, store.num_features, store.num_classes)

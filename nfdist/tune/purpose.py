@@ -13,6 +13,7 @@ from nfdist.evaluation.scores import resolve_metric
 from nfdist.model.build import check_settings
 from nfdist.model.task import Task
 from nfdist.reading import reading
+from nfdist.runs.migration import parse_config
 from nfdist.store.store import Store
 from nfdist.training.job import OWN_TO_HOST, flat
 from nfdist.tune.default_spaces import default_space
@@ -44,7 +45,8 @@ class Purpose:
         if not space:
             raise ConfigError("there is nothing to search for: name settings in [search] that no override fixes")
         store = Store.open(config.data.partition)
-        metric = resolve_metric(config.evaluate.metric, Task(store.task, store.num_classes))
+        task = Task(store.task, store.num_classes)
+        metric = resolve_metric(config.evaluate.metric, task, config.evaluate.two_classes)
         quiet = replace(config, observe=replace(config.observe, port=0))  # as trials come and go, side by side
         return Purpose(quiet, space, metric, METRICS[metric].larger_is_better, store.fingerprint())
 
@@ -76,7 +78,7 @@ class Purpose:
             content = files.load_checked(written, FORMAT_VERSION, "restore it, or begin a study in another --out")
         except ValueError as error:
             raise CheckpointError(f"{path} {error}") from error
-        config, space = settings.parse(content["config"]), parse_space(content["search"])
+        config, space = parse_config(content["config"], str(path)), parse_space(content["search"])
         return Purpose(config, space, content["metric"], content["larger_is_better"], content["partition"])
 
     def tables(self) -> dict[str, Any]:

@@ -156,8 +156,8 @@ def _score(result: Mapping[str, Any]) -> float:
     bests = [seed["best"]["valid"] for seed in result["per_seed"] if seed["best"]]
     if not bests or None in bests:
         raise ConfigError(
-            "no labeled nodes to validate on, so there is nothing to choose by: give data.split, such as "
-            "random:0.5/0.25/0.25"
+            f"no labeled nodes to validate on, or {result['metric']} is undefined there, so there is nothing to choose "
+            "by: give data.split, such as random:0.5/0.25/0.25, or another evaluate.metric"
         )
     return statistics.fmean(bests)
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 import nfdist
+from nfdist import settings
 from nfdist.cli.main import main
 from nfdist.runs.ownership import owning
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from tests.cli.runs import copied, mistake, outcome, train_run
 from tests.runs.building import flip
-from tests.training.building import build_partition
+from tests.training.building import build_partition, build_two_classes, config_of
 from tests.training.launching import finish, started, torchrun
 
 KEYS = {"metric", "train", "valid", "test", "seconds", "peak_memory_bytes", "peak_private_bytes", "world_size", "parts"}
@@ -222,3 +223,41 @@ def test_a_model_is_loaded_by_the_public_api(run: Path) -> None:
     assert loaded.config == nfdist.Run.open(run).config
     first = next(iter(Run.open(run).checkpoint_paths(0).values()))
     assert nfdist.load_model(str(run), str(first)).step == 8
+
+
+def test_two_classes_are_scored_by_roc_auc_beside_their_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(build_two_classes(tmp_path), tmp_path / "run", "train.evaluate_every=1", "train.epochs=5")
+    (tmp_path / "two.toml").write_text(settings.dump(config))
+    trained = outcome(capsys, "train", tmp_path / "two.toml", "train.precision=float32")
+    assert main(["evaluate", str(tmp_path / "run"), "--json", "--probabilities"]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    facts = json.loads(last)
+    assert (trained["metric"], facts["metric"]) == ("roc_auc", "roc_auc")
+    assert table[1].split() == ["roc_auc", "loss", "accuracy"]
+    shown = facts["test"], facts["loss"]["test"], facts["accuracy"]["test"]
+    assert table[4].split() == ["test", *(f"{value:.4f}" for value in shown)]
+    answers = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pandas()
+    scored = facts["smoothed"] if answers["smoothed"].all() else facts
+    tested = answers[answers["split"] == "test"]
+    yes, no = (tested[tested["true_label"] == label]["probability_1"].to_numpy() for label in (1, 0))
+    assert scored["test"] == pytest.approx((yes[:, None] > no).mean() + (yes[:, None] == no).mean() / 2)
+
+
+def test_a_split_of_one_class_has_no_roc_auc_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = build_two_classes(tmp_path, one_sided=True)
+    config = config_of(graph, tmp_path / "run", "train.evaluate_every=1", "train.precision=float32")
+    (tmp_path / "two.toml").write_text(settings.dump(config))
+    assert main(["train", str(tmp_path / "two.toml")]) == 0
+    said = "the valid nodes have no roc_auc, since their labels are all alike: "
+    assert f"{said}the last epoch counts as the best" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    captured = capsys.readouterr()
+    facts = json.loads(captured.out.splitlines()[-1])
+    assert said in captured.err
+    assert (facts["valid"], facts["epoch"]) == (None, 2)
+    assert facts["accuracy"]["valid"] >= 0
+    assert facts["test"] > 0

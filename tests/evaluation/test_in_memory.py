@@ -122,7 +122,7 @@ def test_edges_that_dropedge_leaves_keep_their_weights(tmp_path: Path) -> None:
     model, everyone = build(config, store).train(), torch.arange(60)
     assert isinstance(model, DropEdge)
     relation = Relation.build(Hops.open(store, 1, weighted=True).induced(1, everyone), dtype=torch.float64)
-    left = model.messages(relation, Draw(0, 3, everyone))
+    left = model.sampled(relation, Draw(0, 3, everyone))
     assert left.adjacency.num_edges < relation.adjacency.num_edges
     ends = left.adjacency.targets.long(), left.adjacency.sources.long()
     kept = torch.zeros(60, 60, dtype=torch.float64)

@@ -175,7 +175,9 @@ def test_auto_is_accuracy_or_roc_auc_and_what_cannot_be_measured_is_refused() ->
     assert [resolve_metric("auto", task) for task in (single, binary, multi)] == ["accuracy", "roc_auc", "roc_auc"]
     assert replace(CASES["multi roc_auc"], metric="auto").score(World())["metric"] == "roc_auc"
     assert resolve_metric("f1_macro", single) == "f1_macro"
-    assert resolve_metric("roc_auc", Task("single", 2)) == "roc_auc"
+    two = Task("single", 2)
+    assert [resolve_metric(metric, two) for metric in ("auto", "roc_auc", "accuracy")] == ["roc_auc"] * 2 + ["accuracy"]
+    assert [resolve_metric("auto", task, "accuracy") for task in (two, binary)] == ["accuracy", "roc_auc"]
     with pytest.raises(ConfigError, match="roc_auc needs yes-or-no labels, got 3 classes: choose accuracy"):
         resolve_metric("roc_auc", single)
     with pytest.raises(ConfigError, match="must be one of auto, accuracy, f1_macro, f1_micro, roc_auc, got 'recall'"):

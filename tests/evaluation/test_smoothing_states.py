@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nfdist.config import RelationConfig
-from nfdist.evaluation.full import FullGraph
+from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.predict import StatesPredictor
 from nfdist.evaluation.scores import score
@@ -25,15 +25,16 @@ from nfdist.world import World
 from tests.comparing import difference
 from tests.evaluation.building import PAPER, TWO_HOPS, Options, write_graph
 from tests.evaluation.new_rows import own_rows, write_new_nodes
-from tests.evaluation.trained import trained_model
+from tests.evaluation.trained import trained_baseline, trained_model
 from tests.worlds import run_world
 
 KINDS = ("directed", "undirected")
 PLAIN = Options(PAPER.model, PAPER.attention, RelationConfig(order=1, normalize=False, gate="identity"))
-CASES = [
-    (kind, options, strengths)
-    for (kind, options), strengths in zip(
-        product(KINDS, (PAPER, TWO_HOPS, PLAIN)),
+MODELS: list[Options | str] = [PAPER, TWO_HOPS, PLAIN, "gcn", "mlp"]
+CASES: list[tuple[str, Options | str, Strengths]] = [
+    (kind, model, strengths)
+    for (kind, model), strengths in zip(
+        product(KINDS, MODELS),
         cycle([Strengths(0.8, "auto", 0.6), Strengths(0.5, 2.0), Strengths(smoothing=0.8), Strengths(0.95, 1.0, 0.4)]),
     )
 ]
@@ -47,16 +48,22 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def trained_of(model: Options | str, store: Store) -> TrainedModel:
+    """A NodeFormer with some options, or a baseline."""
+    return trained_baseline(model, store) if isinstance(model, str) else trained_model(model, store)
+
+
 def smoothed_with_states(
     run: Path, trained: TrainedModel, store: Store, strengths: Strengths, world: World
 ) -> Smoothed:
     """An evaluation that is smoothed and leaves its states in a folder."""
-    model, task = trained.nodeformer("a test"), Task(store.task, store.num_classes)
-    full = FullGraph(store, Hops.open(store, model.relation.order), model.relation, world, dtype=torch.float64)
+    config, task = trained.config, Task(store.task, store.num_classes)
+    full = open_evaluation_graph(config, store, Hops.open(store, config.relation.order), world, dtype=torch.float64)
     nodes = torch.arange(full.nodes.start, full.nodes.stop)
     labels, split = store.labels(nodes), store.split(nodes)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:
-        evaluation = full.evaluate(model, trained.evaluation_seed, listeners=[states])
+        listeners = states.listeners(full, trained.model)
+        evaluation = full.evaluate(trained.model, trained.evaluation_seed, None, *listeners)
         keep = SmoothingWriter(states.write, full.propagation())
         raw = score(world, task, "accuracy", evaluation.logits, labels, split)
         known = Rows(task, evaluation.logits, labels, split == TRAIN)
@@ -69,10 +76,10 @@ def smoothed_with_states(
 def every_case(world: World, graphs: Path, runs: Path) -> list[list[list[float]]]:
     """The smoothed logits of this rank's nodes."""
     found = []
-    for index, (kind, options, strengths) in enumerate(CASES):
+    for index, (kind, model, strengths) in enumerate(CASES):
         store, run = Store.open(graphs / kind), runs / str(index)
         run.mkdir(parents=True, exist_ok=True)
-        smoothed = smoothed_with_states(run, trained_model(options, store), store, strengths, world)
+        smoothed = smoothed_with_states(run, trained_of(model, store), store, strengths, world)
         found.append(smoothed.logits.tolist())
     return found
 
@@ -80,9 +87,9 @@ def every_case(world: World, graphs: Path, runs: Path) -> list[list[list[float]]
 def test_a_node_of_the_graph_with_its_own_edges_gets_its_smoothed_answer(graphs: Path, tmp_path: Path) -> None:
     by_rank = run_world(2, every_case, graphs, tmp_path)
     everyone = [*range(60)]
-    for index, (kind, options, _) in enumerate(CASES):
+    for index, (kind, model, _) in enumerate(CASES):
         store = Store.open(graphs / kind)
-        trained = trained_model(options, store)
+        trained = trained_of(model, store)
         file = own_rows(store, tmp_path / "new.parquet", everyone)
         predictor = StatesPredictor(trained, States.open(tmp_path / str(index), trained), store)
         wanted = torch.tensor([row for answer in by_rank for row in answer[index]], dtype=torch.float64)

@@ -19,8 +19,9 @@ from nfdist.fields import each_setting
 from nfdist.runs.records import read_config, sealed
 from nfdist.runs.run import Run
 from nfdist.world import World
+from tests.cli.runs import outcome
 from tests.runs.building import make_format_2
-from tests.training.building import build_partition, config_of, last_weights, run_training
+from tests.training.building import build_partition, build_two_classes, config_of, last_weights, run_training
 
 # What version 0.1.0 wrote into every run of format version 2.
 STORED = (Path(__file__).parent / "stored" / "config_format_2.toml").read_text()
@@ -138,3 +139,21 @@ def test_a_run_of_format_2_resumes_and_evaluates_to_what_it_did(tmp_path: Path) 
         assert main(["evaluate", str(run), "--no-states"]) == 0
     predictions = [(run / "predictions.parquet").read_bytes() for run in (whole, cut)]
     assert predictions[0] == predictions[1]
+
+
+def test_auto_stays_what_it_was_for_a_run_of_two_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, words = build_two_classes(tmp_path), ("train.evaluate_every=1", "train.precision=float32")
+    for name, metric in (("older", "accuracy"), ("new", "roc_auc")):
+        path, file = tmp_path / name, tmp_path / f"{name}.toml"
+        run_training(World(), settings.dump(config_of(graph, path, *words, f"evaluate.two_classes={metric}")))
+        run, unsaid = Run.open(path), f'two_classes = "{metric}"\n'
+        assert run.config.evaluate.metric == "auto"
+        file.write_text(settings.dump(run.config).replace(unsaid, ""))
+        if name == "older":  # as a version wrote it that did not know the key
+            (path / "config.toml").write_text(sealed(file.read_text(), run.id))
+        assert outcome(capsys, "evaluate", path, "--no-outputs")["metric"] == metric
+        for epochs, given in ((3, file), (4, path / "config.toml")):
+            resumed = outcome(capsys, "train", given, "evaluate.metric=auto", f"train.epochs={epochs}", "--resume")
+            assert resumed["metric"] == metric
+        evaluations = [line["metric"] for line in Run.open(path).metrics() if line["kind"] == "evaluation"]
+        assert evaluations == [metric] * 4

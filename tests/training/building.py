@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -36,6 +37,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def build_partition(directory: Path, parts: int = 3) -> Path:
     partition(Recipe("amazon2m-like", parts, str(directory), "random", options=SourceOptions(scale=SCALE)))
     return directory
+
+
+def build_two_classes(folder: Path, *, one_sided: bool = False) -> Path:
+    """A graph of two classes in `folder`/two-classes; `one_sided`: all nodes to validate on are of the first."""
+    stream = np.random.default_rng(0)
+    labels, split = stream.integers(0, 2, 90), np.arange(90) % 3
+    if one_sided:
+        labels[split == 1] = 0
+    rows = {f"{name}_idx": np.flatnonzero(split == code) for code, name in enumerate(("train", "valid", "test"))}
+    features = (stream.standard_normal((90, 12)) + labels[:, None]).astype(np.float32)
+    np.savez(folder / "two.npz", edge_index=stream.integers(0, 90, (2, 300)), feat=features, label=labels, **rows)
+    partition(
+        Recipe.build(str(folder / "two.npz"), {"parts": 2, "out": str(folder / "two-classes"), "method": "random"})
+    )
+    return folder / "two-classes"
 
 
 def build_lopsided_partition(directory: Path) -> Path:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from nfdist import files
 from nfdist.errors import CheckpointError, ConfigError
-from nfdist.tune.purpose import STUDY_FILE, Purpose
+from nfdist.tune.purpose import FORMAT_VERSION, STUDY_FILE, Purpose
 from tests.tune.building import SEARCH, build_graph, config_of, purpose_of
 
 
@@ -43,3 +44,14 @@ def test_what_cannot_be_tuned_is_refused(graph: Path) -> None:
 def test_fixed_settings_are_not_varied(graph: Path) -> None:
     assert set(Purpose.of(config_of(graph), SEARCH, ["model.dropout"]).space) == {"train.learning_rate"}
     assert "model.heads" not in Purpose.of(config_of(graph), None, ["model.heads"]).space
+
+
+def test_a_study_of_an_earlier_version_keeps_what_its_settings_meant(graph: Path, tmp_path: Path) -> None:
+    purpose_of(graph, "evaluate.two_classes=accuracy").begin(tmp_path)
+    content = files.load_checked((tmp_path / STUDY_FILE).read_bytes(), FORMAT_VERSION, "")
+    content["config"] = content["config"].replace('two_classes = "accuracy"\n', "")  # as if it did not know the key
+    (tmp_path / STUDY_FILE).write_bytes(files.dump_checked(FORMAT_VERSION, content))
+    assert Purpose.read(tmp_path).config.evaluate.two_classes == "accuracy"
+    with pytest.raises(CheckpointError, match=r"holds a study with evaluate\.two_classes = accuracy, not roc_auc"):
+        purpose_of(graph).begin(tmp_path)
+    purpose_of(graph, "evaluate.two_classes=accuracy").begin(tmp_path)

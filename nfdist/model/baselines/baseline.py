@@ -13,6 +13,7 @@ from nfdist.attention import ops
 from nfdist.config import Config, ModelConfig
 from nfdist.devices import full_precision
 from nfdist.graph.halo import Halo
+from nfdist.graph.neighbors import Propagator
 from nfdist.graph.relation import Relation
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
@@ -36,6 +37,7 @@ class Baseline(nn.Module, ABC):
     heeds_weights = True
     takes_labels = False
     sweeps = False
+    inductive = True
     input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor
@@ -69,8 +71,11 @@ class Baseline(nn.Module, ABC):
         """Make the layers; their weights are drawn afterwards."""
 
     @abstractmethod
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
-        """Logits [n, outputs] of what the input linear made of the features."""
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
+        """Logits [n, outputs] of what the input linear made of the features.
+
+        In a model that is `inductive` they depend on other rows by calls of `propagate` alone, always the same ones.
+        """
 
     @property
     def num_features(self) -> int:
@@ -140,6 +145,6 @@ class Convolution(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
-    def forward(self, relation: Relation, rows: Tensor) -> Tensor:
+    def forward(self, relation: Propagator, rows: Tensor) -> Tensor:
         rows = relation.propagate(rows)
         return rows if self.bias is None else rows + self.bias

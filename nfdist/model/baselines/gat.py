@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nfdist.devices import is_gpu
 from nfdist.errors import ConfigError
+from nfdist.graph.neighbors import Propagator
 from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.linear import UndrawnLinear
@@ -20,6 +21,7 @@ class GAT(Baseline):
     """`layers` layers of `heads` heads, each `channels` wide and side by side; the last has one head, the logits."""
 
     heeds_weights = False
+    inductive = False
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         hidden = self.model.layers - 1
@@ -35,8 +37,10 @@ class GAT(Baseline):
         if is_gpu(features.device):
             raise ConfigError("model.name = gat uses a layer of DGL, which has no GPU code here: set run.device=cpu")
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
-        graph = relations[0].adjacency.dgl_graph
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
+        relation = relations[0]
+        assert isinstance(relation, Relation)
+        graph = relation.adjacency.dgl_graph
         rows: Tensor = self.attentions[0](graph, embedded).flatten(1)
         for index, (linear, attend) in enumerate(zip(self.linears, self.attentions[1:], strict=True)):
             rows = attend(graph, linear(self.activate(rows, index, draw))).flatten(1)

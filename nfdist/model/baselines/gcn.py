@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from nfdist import seeds
 from nfdist.config import ModelConfig
 from nfdist.errors import ConfigError
+from nfdist.graph.neighbors import Propagator
 from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline, Convolution
 from nfdist.model.linear import UndrawnLinear
@@ -28,14 +29,14 @@ class GCN(Baseline):
         self.linears = nn.ModuleList(UndrawnLinear(*ends, bias=False) for ends in pairwise(widths))
         self.convolutions = nn.ModuleList(Convolution(width) for width in widths)
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         relation = self.messages(relations[0], draw)
         rows: Tensor = self.convolutions[0](relation, embedded)
         for index, (linear, convolve) in enumerate(zip(self.linears, self.convolutions[1:], strict=True)):
             rows = convolve(relation, linear(self.activate(rows, index, draw)))
         return rows
 
-    def messages(self, relation: Relation, draw: Draw) -> Relation:
+    def messages(self, relation: Propagator, draw: Draw) -> Propagator:
         """The edges that carry messages in a pass, and their weights."""
         return relation
 
@@ -52,9 +53,14 @@ class DropEdge(GCN):
         if model.dropedge.edge_dropout == 0:
             raise ConfigError("model.dropedge.edge_dropout must be above 0 for dropedge, got 0.0: or use gcn")
 
-    def messages(self, relation: Relation, draw: Draw) -> Relation:
+    def messages(self, relation: Propagator, draw: Draw) -> Propagator:
         if not self.training:
             return relation
+        assert isinstance(relation, Relation)
+        return self.sampled(relation, draw)
+
+    def sampled(self, relation: Relation, draw: Draw) -> Relation:
+        """What is left of a relation in a training step."""
         adjacency = relation.adjacency
         sources, targets = adjacency.sources.long(), adjacency.targets.long()
         key = seeds.derive(draw.seed, "edges", draw.step)
@@ -74,7 +80,7 @@ class JKNet(GCN):
         self.norms = self.make_norms([channels] * layers)
         self.output = UndrawnLinear(channels * (layers if self.model.jumping_knowledge else 1), num_outputs)
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         states = [self.activate(self.convolutions[0](relations[0], embedded), 0, draw)]
         for index, (linear, convolve) in enumerate(zip(self.linears, self.convolutions[1:], strict=True), start=1):
             states.append(self.activate(convolve(relations[0], linear(states[-1])), index, draw))
@@ -91,7 +97,7 @@ class SGC(Baseline):
         last = self.model.layers - 1
         self.convolutions = nn.ModuleList(Convolution(num_outputs, bias=hop == last) for hop in range(last + 1))
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         for convolve in self.convolutions:
             embedded = convolve(relations[0], embedded)
         return embedded

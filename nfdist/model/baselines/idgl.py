@@ -17,6 +17,7 @@ from nfdist import seeds
 from nfdist.attention import ops
 from nfdist.config import ModelConfig
 from nfdist.errors import ConfigError
+from nfdist.graph.neighbors import Propagator
 from nfdist.graph.relation import Relation
 from nfdist.model.baselines.affinity import Affinity, roughness, square_distances
 from nfdist.model.baselines.baseline import Baseline
@@ -36,6 +37,7 @@ class IDGL(Baseline):
     """
 
     has_auxiliary_loss = True
+    inductive = False
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         model = self.model
@@ -59,7 +61,7 @@ class IDGL(Baseline):
             return Output(self.logits(embedded, relations, draw), None)
         return self._learn(features, embedded, relations, draw, scale)
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         """Logits over the input graph alone."""
         return self._convolve(embedded, relations[0].propagate, draw)[1]
 

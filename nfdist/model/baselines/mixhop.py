@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from nfdist.graph.relation import Relation
+from nfdist.graph.neighbors import Propagator
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.linear import UndrawnLinear
 from nfdist.model.protocol import Draw
@@ -24,14 +24,14 @@ class MixHop(Baseline):
         self.norms = self.make_norms([width] * layers)
         self.output = UndrawnLinear(width, num_outputs)
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         hidden = self.activate(self._mixed(embedded, relations[0]) + self.biases[0], 0, draw)
         for index, linear in enumerate(self.linears, start=1):
             hidden = self.activate(self._mixed(linear(hidden), relations[0]) + self.biases[index], index, draw)
         logits: Tensor = self.output(hidden)
         return logits
 
-    def _mixed(self, rows: Tensor, relation: Relation) -> Tensor:
+    def _mixed(self, rows: Tensor, relation: Propagator) -> Tensor:
         """Rows [n, 3 x c], a third of them as they are, a third after one hop and a third after two."""
         channels = self.model.channels
         once = relation.propagate(rows[:, channels:])

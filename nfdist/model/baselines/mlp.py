@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from nfdist.graph.relation import Relation
+from nfdist.graph.neighbors import Propagator
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.linear import UndrawnLinear
 from nfdist.model.protocol import Draw
@@ -25,7 +25,7 @@ class MLP(Baseline):
         self.linears = nn.ModuleList(UndrawnLinear(*ends) for ends in pairwise(widths))
         self.norms = self.make_norms(widths[:-1])
 
-    def logits(self, embedded: Tensor, relations: Sequence[Relation], draw: Draw) -> Tensor:
+    def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         for index, linear in enumerate(self.linears):
             embedded = linear(self.activate(embedded, index, draw))
         return embedded

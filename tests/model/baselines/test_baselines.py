@@ -150,7 +150,7 @@ def test_dropedge_leaves_out_its_share_of_the_edges_and_no_loop() -> None:
     net = build("dropedge")
     assert isinstance(net, DropEdge)
     relation = Relation.build(whole, dtype=torch.float64)
-    steps = [net.messages(relation, Draw(0, step, torch.arange(500))).adjacency for step in range(2)]
+    steps = [net.sampled(relation, Draw(0, step, torch.arange(500))).adjacency for step in range(2)]
     loops, others = 500, whole.num_edges - 500
     for graph in steps:
         assert int((graph.sources == graph.targets).sum()) == loops
