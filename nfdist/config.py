@@ -94,6 +94,7 @@ class ModelConfig:
         True, "whether features are centered and scaled by what the training nodes have", before=False
     )
     dropout: float = setting(0.0, "of hidden states, rounded to a multiple of 2^-16", PROBABILITY)
+    input_dropout: float = setting(0.0, "of features, likewise", PROBABILITY, before=0.0)
     residual: bool = setting(True, "whether a layer adds its input to its output")
     norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")
     activation: Activation = setting("none", "after each layer; baselines have ReLU where this is none")
@@ -107,8 +108,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_fields("model", self)
-        if round(self.dropout * 65536) == 65536:
-            raise ConfigError(f"model.dropout = {self.dropout} drops everything: set it to at most 0.9999")
+        for name in ("dropout", "input_dropout"):
+            if round(getattr(self, name) * 65536) == 65536:
+                raise ConfigError(f"model.{name} = {getattr(self, name)} drops everything: set it to at most 0.9999")
 
 
 @dataclass(frozen=True)

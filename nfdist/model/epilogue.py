@@ -23,6 +23,11 @@ class Dropout:
     key: int
     node_ids: Tensor
 
+    @property
+    def factor(self) -> float:
+        """What keeps the mean: rates are multiples of 2^-16."""
+        return 65536 / (65536 - round(self.rate * 65536))
+
     def mask(self, rows: slice, like: Tensor) -> tuple[Tensor, float]:
         return ops.keep_mask(self.key, self.node_ids[rows], like.shape[1], self.rate)
 

@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from nfdist import seeds
+from nfdist.model.epilogue import Dropout
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.spmm import propagate
 
@@ -23,7 +25,8 @@ class InputLinear(UndrawnLinear):
     """The first linear map of a model, W ((x - μ) / σ) + b of features [n, f], which may be sparse rows.
 
     μ and 1 / σ are `center` and `scale` [f], by default 0 and 1: constants of the training nodes, stored with the
-    weights. A scale of 0 leaves a feature out. Without `standardize` there are none.
+    weights. A scale of 0 leaves a feature out. Without `standardize` there are none. Dropout is of x - μ or, where rows
+    are sparse, of their entries.
     """
 
     center: Tensor
@@ -41,13 +44,16 @@ class InputLinear(UndrawnLinear):
         self.center.copy_(mean)
         self.scale.copy_(torch.where(deviation > 0, 1 / deviation, 0.0))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, dropout: Dropout | None = None) -> Tensor:
         """In the weights' own type, even under autocast."""
         weight = self.weight * self.scale if self.standardize else self.weight
         if features.layout != torch.sparse_csr:
             rows = features - self.center if self.standardize else features
+            if dropout is not None:
+                keep, factor = dropout.mask(slice(None), rows)
+                rows = rows * keep * factor
             return F.linear(rows, weight, self.bias).to(self.weight.dtype)
-        embedded = sparse_product(features, weight.t())
+        embedded = sparse_product(features, weight.t(), dropout)
         if self.standardize:  # the same for every row: these stay sparse
             embedded = embedded - weight @ self.center
         return embedded if self.bias is None else self.bias + embedded
@@ -60,9 +66,14 @@ def standardize(model: nn.Module, mean: Tensor, deviation: Tensor) -> None:
             module.set_statistics(mean, deviation)
 
 
-def sparse_product(rows: Tensor, table: Tensor) -> Tensor:
+def sparse_product(rows: Tensor, table: Tensor, dropout: Dropout | None = None) -> Tensor:
     """Sparse CSR rows [n, f] times a dense table [f, c]; only the table has a gradient, so none is of size [n, f]."""
     entries: Adjacency | None = _ENTRIES.get(rows)
     if entries is None:
         entries = _ENTRIES[rows] = Adjacency(rows.crow_indices(), rows.col_indices(), rows.shape[1])
-    return propagate(entries, table, rows.values().to(table.dtype))
+    values = rows.values().to(table.dtype)
+    if dropout is not None:  # by the ids of node and feature
+        node_ids = dropout.node_ids.repeat_interleave(rows.crow_indices().diff())
+        keep = seeds.keep_pairs(dropout.key, node_ids, rows.col_indices().long(), dropout.rate)
+        values = values * keep * dropout.factor
+    return propagate(entries, table, values)

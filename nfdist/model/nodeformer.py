@@ -29,7 +29,7 @@ from nfdist.model.initialize import initialize
 from nfdist.model.label_input import LabelInput, label_terms
 from nfdist.model.layer import AttentionLayer, BoundLayer
 from nfdist.model.linear import InputLinear, UndrawnLinear
-from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
+from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes, feature_dropout
 from nfdist.world import World
 
 
@@ -125,7 +125,8 @@ class NodeFormer(nn.Module):
         """
         features = fill_gaps(features, self.feature_means)
         self._check(features, relations, draw, auxiliary_scale, halo)
-        embedded = [self.input(features), *label_terms(self.label_input, draw.labels, len(features))]
+        dropout = feature_dropout(self.model, draw, self.training)
+        embedded = [self.input(features, dropout), *label_terms(self.label_input, draw.labels, len(features))]
         with full_precision(features.device):  # exponents and sums need their digits
             output = self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
             if self.branch is None:
@@ -175,7 +176,8 @@ class NodeFormer(nn.Module):
         halo: Halo | None,
     ) -> Tensor:
         """The logits of the graph branch."""
-        hidden = branch.first_state(features, self.branch_epilogue(branch, 0, draw), draw.labels)
+        dropout = feature_dropout(self.model, draw, self.training)
+        hidden = branch.first_state(features, self.branch_epilogue(branch, 0, draw), draw.labels, dropout)
         for index in range(1, branch.num_layers + 1):
             states = hidden if halo is None else halo.extend(hidden, world)
             neighbors = BatchNeighbors(relations[:1], states)

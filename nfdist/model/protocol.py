@@ -10,10 +10,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from nfdist import seeds
 from nfdist.config import Config, ModelConfig
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation
+from nfdist.model.epilogue import Dropout
 from nfdist.model.linear import InputLinear
 from nfdist.world import World
 
@@ -123,6 +125,13 @@ class Model(Protocol):
     def train(self, mode: bool = True) -> "Model": ...
 
     def eval(self) -> "Model": ...
+
+
+def feature_dropout(model: ModelConfig, draw: Draw, training: bool) -> Dropout | None:
+    """What drops features in a step, if anything does: the same for all inputs of a model."""
+    if not training or model.input_dropout == 0:
+        return None
+    return Dropout(model.input_dropout, seeds.derive(draw.seed, "dropout", draw.step, "features"), draw.node_ids)
 
 
 def check_sizes(num_features: int, num_outputs: int) -> None:

@@ -18,7 +18,7 @@ from nfdist.graph.relation import Relation
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.linear import InputLinear
-from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
+from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes, feature_dropout
 from nfdist.world import World
 
 Self = TypeVar("Self", bound="Baseline")
@@ -99,7 +99,7 @@ class Baseline(nn.Module, ABC):
         assert halo is None or not self.needs_graph
         features = fill_gaps(features, self.feature_means)
         self.check(features, relations, draw)
-        embedded: Tensor = self.input(features)
+        embedded: Tensor = self.input(features, feature_dropout(self.model, draw, self.training))
         with full_precision(embedded.device):
             return self.answer(features, embedded, relations, draw, auxiliary_scale / (world or World()).size)
 
