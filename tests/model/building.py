@@ -26,6 +26,7 @@ OPTIONS = {
     "no norm, no residual": (replace(MODEL, norm="none", residual=False), ATTENTION, RELATION),
     "dropout": (replace(MODEL, dropout=0.5), ATTENTION, RELATION),
     "dropout without ELU and norm": (replace(MODEL, dropout=0.3, norm="none"), ATTENTION, RELATION),
+    "dropout of features": (replace(MODEL, input_dropout=0.4, graph_layers=1), ATTENTION, RELATION),
     "no graph": (MODEL, ATTENTION, RelationConfig(order=0)),
     "no graph, no residual": (replace(MODEL, residual=False), ATTENTION, RelationConfig(order=0)),
     "order 3, unnormalized": (MODEL, ATTENTION, RelationConfig(order=3, normalize=False)),

@@ -7,6 +7,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention import ops
 from nfdist.attention.dense import dense_attend, dense_log_weights
+from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.branch import GraphBranch
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -15,6 +16,7 @@ from nfdist.sparse.adjacency import Adjacency
 
 def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: Draw) -> tuple[Tensor, Tensor]:
     """Logits, and Σ over layers, edges and heads of log pi / in-degree."""
+    features = thinned(model, features, draw)
     hidden = finish(model, embedded(model, features, draw), 0, draw, True)
     states, likelihood = [hidden], features.new_zeros(())
     reach = adjacency_matrix(graph, features.dtype)
@@ -71,6 +73,15 @@ def embedded(module: NodeFormer | GraphBranch, features: Tensor, draw: Draw) -> 
             row = table[label]
         added.append(row)
     return rows + torch.stack(added)
+
+
+def thinned(model: NodeFormer | Baseline, features: Tensor, draw: Draw) -> Tensor:
+    """Features of which a step drops some: these are as their mean among the training nodes."""
+    if not model.training or model.model.input_dropout == 0:
+        return features
+    key = seeds.derive(draw.seed, "dropout", draw.step, "features")
+    keep, scale = ops.keep_mask(key, draw.node_ids, features.shape[1], model.model.input_dropout)
+    return (features - model.input.center) * keep * scale + model.input.center
 
 
 def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:

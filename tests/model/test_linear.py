@@ -6,7 +6,10 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from nfdist import seeds
+from nfdist.attention import ops
 from nfdist.model import linear
+from nfdist.model.epilogue import Dropout
 from nfdist.model.linear import InputLinear, sparse_product
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
@@ -73,6 +76,40 @@ def test_an_input_is_standardized_before_its_linear_map(sparse: bool, bias: bool
     torch.testing.assert_close(
         torch.autograd.grad(found, list(layer.parameters()), pull), torch.autograd.grad(wanted, weights, pull)
     )
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_dropped_features_are_a_function_of_node_and_feature(sparse: bool) -> None:
+    """By the dense definition in outputs and gradients, in any order and any subset of the rows; the mean stays."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(400, 6, generator=generator, dtype=torch.float64).relu()
+    node_ids, rate, key = torch.arange(1000, 1400), 0.4, 77
+    layer = InputLinear(6, 3, standardize=True).double()
+    for parameter in layer.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    layer.set_statistics(features.mean(0), features.std(0, correction=0))
+    if sparse:
+        entry = torch.arange(6).expand(400, 6)
+        keep = seeds.keep_pairs(key, node_ids[:, None].expand(400, 6), entry, rate)
+        kept = features * keep / (1 - rate) - layer.center
+    else:
+        kept = (features - layer.center) * ops.keep_mask(key, node_ids, 6, rate)[0] / (1 - rate)
+    weight, bias = (parameter.detach().clone().requires_grad_() for parameter in layer.parameters())
+    wanted = (kept * layer.scale) @ weight.t() + bias
+
+    def found(rows: Tensor) -> Tensor:
+        some = sparse_rows(features[rows]) if sparse else features[rows]
+        out: Tensor = layer(some, Dropout(rate, key, node_ids[rows]))
+        return out
+
+    everyone, some = torch.arange(400), torch.tensor([7, 300, 4])
+    torch.testing.assert_close(found(everyone), wanted, rtol=1e-4, atol=1e-4)  # the rate is a multiple of 2^-16
+    torch.testing.assert_close(found(some), found(everyone)[some], rtol=1e-10, atol=1e-10)
+    pull = torch.randn(400, 3, generator=generator, dtype=torch.float64)
+    gradients = torch.autograd.grad(found(everyone), list(layer.parameters()), pull)
+    for one, other in zip(gradients, torch.autograd.grad(wanted, [weight, bias], pull), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+    assert abs(float(kept.mean() - (features - layer.center).mean())) < 0.05
 
 
 def test_without_statistics_an_input_is_taken_to_the_bit_as_it_is() -> None:

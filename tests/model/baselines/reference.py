@@ -16,13 +16,13 @@ from nfdist.model.baselines.mixhop import MixHop
 from nfdist.model.baselines.mlp import MLP
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
-from tests.model.reference import adjacency_matrix, weighted
+from tests.model.reference import adjacency_matrix, thinned, weighted
 
 
 def dense_logits(model: Baseline, features: Tensor, graph: Adjacency, draw: Draw) -> Tensor:
     """The logits of any baseline that has a definition here."""
     pattern = adjacency_matrix(graph, features.dtype)
-    logits: Tensor = globals()[model.model.name](model, features, pattern, draw)
+    logits: Tensor = globals()[model.model.name](model, thinned(model, features, draw), pattern, draw)
     return logits
 
 
