@@ -97,6 +97,12 @@ class ModelConfig:
     norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")
     activation: Activation = setting("none", "after each layer; baselines have ReLU where this is none")
     jumping_knowledge: bool = setting(False, "whether the output sees the states of all layers")
+    feed_forward: int = setting(
+        0,
+        "the width of a feed-forward block after each layer, in multiples of channels; 0: none",
+        Bounds(0, 64),
+        before=0,
+    )
     graph_layers: int = setting(0, "convolutions in a branch beside the attention; 0: none", Bounds(0, 100), before=0)
     branch_share: float = setting(
         0.5, "the branch's part of the logits; 0: learned, from one half", FRACTION, before=0.5

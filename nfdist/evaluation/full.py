@@ -292,4 +292,5 @@ def _row_elements(model: NodeFormer) -> int:
     config = model.model
     features = config.heads * config.random_features
     inputs = model.input.in_features * (1 if model.feature_means is None else 3)  # gaps, and rows without any
-    return inputs + model.output.out_features + (10 + config.heads) * config.channels + 6 * features
+    widths = 10 + config.heads + config.feed_forward + (3 if config.feed_forward else 0)
+    return inputs + model.output.out_features + widths * config.channels + 6 * features

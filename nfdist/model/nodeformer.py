@@ -1,7 +1,7 @@
 """NodeFormer: a graph transformer in which every node attends to every other, at a cost linear in their number.
 
 input linear, norm, ELU, dropout
-layers x ( attention + relational bias, output linear, residual, norm, optional ELU, dropout )
+layers x ( attention + relational bias, output linear, residual, norm, optional ELU, dropout, optional feed-forward )
 output linear, over the last state or over all of them (jumping knowledge)
 beside them, optionally, a branch of graph convolutions, whose logits are mixed with these (branch.py)
 """
@@ -24,6 +24,7 @@ from nfdist.graph.neighbors import BatchNeighbors
 from nfdist.graph.relation import Relation
 from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
+from nfdist.model.feed_forward import FeedForward
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.layer import AttentionLayer, BoundLayer
@@ -71,7 +72,14 @@ class NodeFormer(nn.Module):
         joined = channels * (layers + 1) if self.model.jumping_knowledge else channels
         self.input = InputLinear(num_features, channels, standardize=self.model.standardize)
         self.layers = nn.ModuleList(
-            AttentionLayer(channels, self.model.heads, self.relation.order, self.relation.gate, self.model.residual)
+            AttentionLayer(
+                channels,
+                self.model.heads,
+                self.relation.order,
+                self.relation.gate,
+                self.model.residual,
+                self._feed_forward(),
+            )
             for _ in range(layers)
         )
         self.norms = nn.ModuleList(
@@ -145,7 +153,7 @@ class NodeFormer(nn.Module):
             states = hidden if halo is None else halo.extend(hidden, world)
             queries, keys = layer.project(hidden, kernel)
             summary = all_reduce_summary(summarize(keys, hidden, kernel, noise), reach)
-            bound = layer.bind(kernel, summary, self.epilogue(index, draw))
+            bound = self.bind(index, kernel, summary, draw)
             outputs, log_normalizers = bound.attend(queries)
             if loss is not None:  # before the rest: it takes the most memory, for a moment
                 graph, copies = relations[0].adjacency, states[len(hidden) :]
@@ -175,9 +183,10 @@ class NodeFormer(nn.Module):
         logits: Tensor = branch.output(hidden)
         return logits
 
-    def bind(self, index: int, kernel: Kernel, summary: KeySummary) -> BoundLayer:
-        """The layer, from 1, that makes state `index` in an evaluation."""
-        return self.layer(index).bind(kernel, summary, self.epilogue(index))
+    def bind(self, index: int, kernel: Kernel, summary: KeySummary, draw: Draw | None = None) -> BoundLayer:
+        """The layer, from 1, that makes state `index`; in an evaluation without a draw."""
+        block_dropout = self._dropout(draw, index, "feed_forward")
+        return self.layer(index).bind(kernel, summary, self.epilogue(index, draw), block_dropout)
 
     def first_state(self, features: Tensor) -> Tensor:
         """State 0 of rows of features in an evaluation."""
@@ -225,6 +234,11 @@ class NodeFormer(nn.Module):
     def branch_epilogue(self, branch: GraphBranch, index: int, draw: Draw | None = None) -> Epilogue:
         """What makes state `index` of the graph branch."""
         return Epilogue(branch.norm(index), True, self._dropout(draw, index, "branch"))
+
+    def _feed_forward(self) -> FeedForward | None:
+        """The block after a layer, if there is one."""
+        factor, norm = self.model.feed_forward, self.model.norm == "layer"
+        return FeedForward(self.model.channels, factor, norm=norm) if factor else None
 
     def _dropout(self, draw: Draw | None, *which: int | str) -> Dropout | None:
         if not self.training or self.model.dropout == 0:

@@ -25,7 +25,7 @@ from tests.evaluation.building import Options, weight_matrix, weighted_graph, wr
 from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
-from tests.model.reference import adjacency_matrix, finish, mixed_with_branch, weighted
+from tests.model.reference import adjacency_matrix, fed_forward, finish, mixed_with_branch, weighted
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}
@@ -108,7 +108,14 @@ def dense_predictions(
             new_heard = new_heard + gate[:, None] * torch.einsum("ts,shd->thd", from_new, new_values)
         elu = model.model.activation == "elu"
         hidden, new = (
-            finish(model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu)
+            fed_forward(
+                model,
+                finish(
+                    model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu
+                ),
+                index,
+                draw,
+            )
             for rows, before in ((heard, hidden), (new_heard, new))
         )
         states.append(new)

@@ -42,6 +42,12 @@ OPTIONS = {
         ATTENTION,
         replace(RELATION, order=1, gate="none"),
     ),
+    "feed-forward": (replace(MODEL, feed_forward=3, dropout=0.4, jumping_knowledge=True), ATTENTION, RELATION),
+    "feed-forward without norm, with ELU": (
+        replace(MODEL, feed_forward=1, norm="none", activation="elu"),
+        ATTENTION,
+        replace(RELATION, order=1),
+    ),
     "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
 }
 

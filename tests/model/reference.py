@@ -34,6 +34,7 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
         joined = layer.output(heard.flatten(1))
         joined = joined + hidden if model.model.residual else joined
         hidden = finish(model, joined, index, draw, model.model.activation == "elu")
+        hidden = fed_forward(model, hidden, index, draw)
         states.append(hidden)
     logits = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else hidden)
     return mixed_with_branch(model, logits, features, weighted(reach, True), draw), likelihood
@@ -71,6 +72,15 @@ def weighted(paths: Tensor, normalize: bool) -> Tensor:
 def finish(model: NodeFormer, rows: Tensor, index: int, draw: Draw, elu: bool) -> Tensor:
     rows = model.norms[index](rows) if len(model.norms) else rows
     return dropped(model, F.elu(rows) if elu else rows, draw, index)
+
+
+def fed_forward(model: NodeFormer, rows: Tensor, index: int, draw: Draw) -> Tensor:
+    """dropout(norm(h + W2 elu(W1 h))), if layers have such a block."""
+    block = model.layer(index).feed_forward
+    if block is None:
+        return rows
+    rows = rows + block.narrow(F.elu(block.widen(rows)))
+    return dropped(model, rows if block.norm is None else block.norm(rows), draw, index, "feed_forward")
 
 
 def dropped(model: NodeFormer, rows: Tensor, draw: Draw, *which: int | str) -> Tensor:
