@@ -14,6 +14,7 @@ Activation = Literal["elu", "none"]
 AttentionKind = Literal["gumbel", "softmax"]
 EvalDirections = Literal["seed", "step"]
 Scope = Literal["rank", "world"]
+RelationKind = Literal["pattern", "power"]
 Gate = Literal["sigmoid", "identity", "none"]
 BatchFrom = Literal["all", "train"]
 Sampling = Literal["uniform", "local", "walks"]
@@ -141,6 +142,11 @@ class RelationConfig:
     """The bias towards the input graph."""
 
     order: int = setting(2, "paths of up to so many steps count as edges; 0 ignores the graph", Bounds(0, MOST_ORDER))
+    kind: RelationKind = setting(
+        "pattern",
+        "what j steps are: edges from all that they reach, built once and kept, or the j-th power of one step",
+        before="pattern",
+    )
     gate: Gate = setting("sigmoid", "of the bias; identity gates start at 1, none leaves the graph to the edge loss")
     normalize: bool = setting(True, "whether edges are weighted by the degrees of their ends")
     scope: Scope = setting("rank", "edges inside each rank's batch, or among the batches of all ranks")
@@ -148,6 +154,16 @@ class RelationConfig:
 
     def __post_init__(self) -> None:
         check_fields("relation", self)
+
+    @property
+    def num_patterns(self) -> int:
+        """How many patterns of edges the orders are made from: powers need but one."""
+        return self.order if self.kind == "pattern" else min(self.order, 1)
+
+    @property
+    def num_partials(self) -> int:
+        """How many partial sums of all rows come before a relational bias (graph/neighbors.py)."""
+        return self.order - self.num_patterns
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Predictions for nodes that training never saw, without a pass over the graph.
 
 A new node is a query only: nobody of the graph attends to it. It attends to every layer's stored summary and sums its
-neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
-as they are. New nodes that are predicted together hear each other along the edges among them. Where the evaluation
-smoothed its answers, a new node's are smoothed by what its neighbors had before the last step.
+neighbors, and whoever reaches these, by the states that an evaluation has left, or by their partial sums if relations
+are powers; degrees of the graph's own nodes stay as they are. New nodes that are predicted together hear each other
+along the edges among them. Where the evaluation smoothed its answers, a new node's are smoothed by what its neighbors
+had before the last step.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.states import States
 from nfdist.graph.hop import EdgeSegment, Hop
-from nfdist.graph.neighbors import SummedNeighbors
+from nfdist.graph.neighbors import Neighbors, PowerNeighbors, SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.graph.split import split_of
 from nfdist.model.gaps import fill_gaps
@@ -42,9 +43,9 @@ class StatesPredictor:
         model = trained.nodeformer("nfdist predict")
         self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
-        order = model.relation.order
-        hops = Hops.open(store, max(order - 1, 0), weighted=model.relation.weights)
-        self._shorter = [store, *hops.higher][: max(order - 1, 0)]
+        shorter = max(model.relation.num_patterns - 1, 0)
+        hops = Hops.open(store, shorter, weighted=model.relation.weights)
+        self._shorter = [store, *hops.higher][:shorter]
         like = model.input.weight
         layers = range(1, model.model.layers + 1)
         self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
@@ -65,7 +66,7 @@ class StatesPredictor:
         hidden = model.first_state(features)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
-            neighbors = self._neighbors(hops, totals, self._states.hidden[index - 1 : index], hidden)
+            neighbors = self._layer_neighbors(index, hops, totals, hidden)
             hidden = model.bind(index, kernel, summary)(hidden, neighbors)
             logits = model.logits(hidden, index, logits)
         assert logits is not None
@@ -101,6 +102,19 @@ class StatesPredictor:
     @cached_property
     def _split(self) -> Tensor:
         return split_of(self._store, self._trained.config.data, self._trained.seed)
+
+    def _layer_neighbors(
+        self, index: int, hops: Sequence[list[Hop]], totals: Sequence[Tensor], hidden: Tensor
+    ) -> Neighbors:
+        """The neighbors of new nodes in layer `index`, from 1; partial sums of the graph's own nodes are stored."""
+        neighbors = self._neighbors(hops, totals, self._states.hidden[index - 1 : index], hidden)
+        if not self._model.relation.num_partials:
+            return neighbors
+
+        def propagate(power: int, rows: Tensor) -> Tensor:
+            return self._neighbors(hops, totals, self._states.partials[index - 1][power - 1 : power], rows).sums[0]
+
+        return PowerNeighbors(neighbors, propagate)
 
     def _neighbors(
         self, hops: Sequence[list[Hop]], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor

@@ -41,6 +41,7 @@ def check_settings(config: Config) -> None:
     wrong = {
         f"relation.order={kind.orders.start}": relation.order if relation.order not in kind.orders else None,
         "relation.normalize=true": None if relation.normalize or kind.sweeps else "false",
+        "relation.kind=pattern": None if relation.kind == "pattern" or kind.sweeps else relation.kind,
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
         "model.feed_forward=0": None if kind.sweeps else config.model.feed_forward or None,
         "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,

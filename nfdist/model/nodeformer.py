@@ -20,7 +20,7 @@ from nfdist.config import MOST_ORDER, AttentionConfig, Config, ModelConfig, Rela
 from nfdist.devices import full_precision
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
-from nfdist.graph.neighbors import BatchNeighbors
+from nfdist.graph.neighbors import BatchNeighbors, Neighbors, PowerNeighbors
 from nfdist.graph.relation import Relation
 from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
@@ -117,7 +117,7 @@ class NodeFormer(nn.Module):
         world: World | None = None,
         halo: Halo | None = None,
     ) -> Output:
-        """Logits of n nodes that attend to each other; `relations` are Â_1 .. Â_order over these nodes.
+        """Logits of n nodes that attend to each other; `relations` are Â_1 .. Â_order over them, or of powers Â_1.
 
         With a scale, also the edge loss: scale x Σ over layers, edges and heads of log pi / in-degree of the target.
         In a world of several ranks each has its own n nodes: attention of scope "world" reaches those of all ranks,
@@ -160,10 +160,21 @@ class NodeFormer(nn.Module):
                 loss = loss + layer.edge_log_likelihood(
                     queries, keys, copies, summary, log_normalizers, graph, kernel, scale
                 )
-            hidden = bound.update(hidden, outputs, BatchNeighbors(relations, states))
+            hidden = bound.update(hidden, outputs, self._neighbors(relations, states, world, halo))
             logits = self.logits(hidden, index, logits)
         assert logits is not None
         return Output(logits, loss)
+
+    def _neighbors(self, relations: Sequence[Relation], states: Tensor, world: World, halo: Halo | None) -> Neighbors:
+        """The neighbors of a batch; between two sums of a power, ranks exchange the rows of their halos."""
+        neighbors = BatchNeighbors(relations, states)
+        if not self.relation.num_partials:
+            return neighbors
+
+        def propagate(_power: int, rows: Tensor) -> Tensor:
+            return relations[0].propagate(rows if halo is None else halo.extend(rows, world))
+
+        return PowerNeighbors(neighbors, propagate)
 
     def _convolve(
         self,
@@ -194,8 +205,9 @@ class NodeFormer(nn.Module):
 
     @property
     def num_states(self) -> int:
-        """How many states of all nodes an evaluation makes."""
-        return self.model.layers + 1 + (0 if self.branch is None else self.branch.num_layers + 1)
+        """How many states of all nodes an evaluation makes, partial sums included."""
+        states = self.model.layers + 1 + (0 if self.branch is None else self.branch.num_layers + 1)
+        return states + self.model.layers * self.relation.num_partials
 
     @property
     def num_features(self) -> int:
@@ -286,5 +298,6 @@ class NodeFormer(nn.Module):
         check_features(features, self.num_features, draw)
         if scale != 0 and not relations:
             raise ConfigError("edge loss needs a graph: set relation.order to at least 1 or the edge loss to 0")
-        order, sources = self.relation.order, len(features) + (0 if halo is None else halo.num_copied)
-        check_relations(f"relation.order = {order}", relations, order, len(features), sources)
+        sources = len(features) + (0 if halo is None else halo.num_copied)
+        name = f"relation.order = {self.relation.order}{' by powers' if self.relation.kind == 'power' else ''}"
+        check_relations(name, relations, self.relation.num_patterns, len(features), sources)

@@ -29,6 +29,7 @@ from tests.evaluation.building import (
     LARGE,
     OUTPUTS,
     PAPER,
+    POWERS,
     SMALL,
     TWO_HOPS,
     Options,
@@ -45,9 +46,9 @@ SEED = 4
 GRAPHS = [*product(("directed", "undirected"), (1, 2, 7)), ("sparse", 7), ("no edges", 2), ("one full part", 3)]
 WEIGHTED = [
     Options(options.model, options.attention, replace(options.relation, weights=True, normalize=normalize))
-    for options, normalize in ((PAPER, True), (TWO_HOPS, True), (PAPER, False))
+    for options, normalize in ((PAPER, True), (TWO_HOPS, True), (PAPER, False), (POWERS, True))
 ]
-CASES = list(zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS]), strict=False))
+CASES = list(zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS, POWERS]), strict=False))
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +89,8 @@ def some_parts(world: World, graphs: Path) -> tuple[list[list[float]], list[int]
     """The logits and the nodes of this rank, which holds the last parts if it is the first."""
     store = Store.open(graphs / "directed 7", range(3, 7) if world.rank == 0 else range(3))
     shared = DistributedStore(store, world)
-    graph = FullGraph(shared, Hops.open(shared, 1), PAPER.relation, world, dtype=torch.float64)
-    return graph.evaluate(PAPER.build(5), SEED).logits.tolist(), [graph.nodes.start, graph.nodes.stop]
+    graph = FullGraph(shared, Hops.open(shared, 1), POWERS.relation, world, dtype=torch.float64)
+    return graph.evaluate(POWERS.build(5), SEED).logits.tolist(), [graph.nodes.start, graph.nodes.stop]
 
 
 def one_fails(world: World, graphs: Path) -> list[str]:
@@ -128,7 +129,7 @@ def test_every_world_computes_the_same_rows_in_the_same_order(size: int, graphs:
         wanted = forward(options.build(5), Store.open(graphs / f"{kind} {parts}"), SEED)
         assert difference(torch.cat(rows), wanted) < 1e-10, (kind, parts, options.relation)
     if size == 2:
-        wanted = forward(PAPER.build(5), Store.open(graphs / "directed 7"), SEED)
+        wanted = forward(POWERS.build(5), Store.open(graphs / "directed 7"), SEED)
         for rank in ranks:
             logits, (start, stop) = rank[1]
             assert difference(rows_of(logits), wanted[start:stop]) < 1e-10

@@ -17,6 +17,8 @@ from tests.store.building import build_graph
 
 SEED = 4
 TWO_HOPS = Options(*OPTIONS["defaults"])
+# The model whose evaluation is written, by the kind of the graph.
+WRITTEN = {"directed": Options(*OPTIONS["powers"]), "undirected": TWO_HOPS}
 CHOSEN = build_graph().original_ids[[3, 55, 20]]
 
 
@@ -32,7 +34,7 @@ def evaluate_with_states(
     """An evaluation that leaves its states in a folder."""
     world = world or World()
     model = trained.nodeformer("this test")
-    hops = Hops.open(store, model.relation.order, weighted=model.relation.weights)
+    hops = Hops.open(store, model.relation.num_patterns, weighted=model.relation.weights)
     full = FullGraph(store, hops, model.relation, world, dtype=model.input.weight.dtype)
     with writing_states(run, world, full.nodes, store.num_nodes) as states:
         evaluation = full.evaluate(

@@ -48,6 +48,13 @@ OPTIONS = {
         ATTENTION,
         replace(RELATION, order=1),
     ),
+    "powers": (MODEL, ATTENTION, replace(RELATION, kind="power")),
+    "powers of order 3, feed-forward": (
+        replace(MODEL, feed_forward=1, dropout=0.5),
+        ATTENTION,
+        replace(RELATION, order=3, kind="power", gate="identity"),
+    ),
+    "unnormalized powers": (MODEL, ATTENTION, replace(RELATION, kind="power", normalize=False)),
     "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
 }
 

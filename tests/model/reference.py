@@ -7,6 +7,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention import ops
 from nfdist.attention.dense import dense_attend, dense_log_weights
+from nfdist.config import RelationConfig
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
@@ -25,7 +26,7 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
         heard = dense_attend(queries, keys, values, kernel, noise)
         for hop in range(0 if model.relation.gate == "none" else model.relation.order):
             gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
-            relation = weighted(torch.linalg.matrix_power(reach, hop + 1), model.relation.normalize)
+            relation = related(reach, hop + 1, model.relation)
             heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)
         if model.relation.order:
             log_weights = dense_log_weights(queries, keys, kernel)[:, 0]
@@ -60,6 +61,13 @@ def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:
     matrix = torch.eye(graph.num_nodes, dtype=dtype)
     matrix[graph.targets.long(), graph.sources.long()] = 1
     return matrix
+
+
+def related(reach: Tensor, order: int, relation: RelationConfig) -> Tensor:
+    """Â_order of A + I: the weighted pattern of its power, or the power of its weighted pattern."""
+    if relation.kind == "power":
+        return torch.linalg.matrix_power(weighted(reach, relation.normalize), order)
+    return weighted(torch.linalg.matrix_power(reach, order), relation.normalize)
 
 
 def weighted(paths: Tensor, normalize: bool) -> Tensor:

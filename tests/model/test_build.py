@@ -69,6 +69,10 @@ def test_a_baseline_says_which_settings_it_needs(
             ["model.name=gcn", "model.feed_forward=2"],
             "model.name = gcn needs other settings: set model.feed_forward=0 (is 2)",
         ),
+        (
+            ["model.name=gat", "relation.kind=power"],
+            "model.name = gat needs other settings: set relation.kind=pattern (is power)",
+        ),
         (["model.name=dropedge"], "model.dropedge.edge_dropout must be above 0 for dropedge, got 0.0: or use gcn"),
     ],
 )

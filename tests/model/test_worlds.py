@@ -16,7 +16,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention.kernel import Kernel
 from nfdist.collectives import total
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig, Scope
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig, RelationKind, Scope
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -24,7 +24,7 @@ from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.world import World
 from tests.model.building import jittered
-from tests.model.reference import fed_forward, finish, weighted
+from tests.model.reference import fed_forward, finish, related, weighted
 from tests.worlds import run_world
 
 NODES, FEATURES, CLASSES = 40, 6, 4
@@ -43,6 +43,7 @@ class Case(NamedTuple):
     order: int
     epsilon: float = 0.0
     feed_forward: int = 0
+    kind: RelationKind = "pattern"
 
 
 SCOPES: tuple[Scope, ...] = ("rank", "world")
@@ -50,7 +51,9 @@ CASES: list[Case] = [
     *itertools.starmap(Case, product(SCOPES, SCOPES, (1, 2))),
     Case("world", "world", 2, epsilon=1e-6),  # the peak of all keys must be shared as well
     Case("world", "rank", 0),
-    Case("world", "world", 1, feed_forward=2),
+    Case("world", "world", 2, kind="power"),
+    Case("world", "world", 3, feed_forward=2, kind="power"),
+    Case("rank", "rank", 2, kind="power"),
 ]
 
 
@@ -77,7 +80,7 @@ def build(case: Case) -> NodeFormer:
         CLASSES,
         replace(MODEL, feed_forward=case.feed_forward),
         replace(ATTENTION, scope=case.attention, epsilon=case.epsilon),
-        RelationConfig(order=case.order, scope=case.relation),
+        RelationConfig(order=case.order, kind=case.kind, scope=case.relation),
         seed=1,
     )
     return jittered(net)
@@ -123,7 +126,7 @@ def shared(world: World, case: Case, sizes: tuple[int, ...]) -> list[float]:
     relation, order = case.relation, case.order
     net = build(case)
     own = slices(sizes)[world.rank]
-    matrices = patterns(relation, order, sizes)
+    matrices = patterns(relation, order, sizes)[: net.relation.num_patterns]
     halo = None
     if relation == "world" and order:
         mine = [pattern_of(matrix[own]) for matrix in matrices]
@@ -182,7 +185,9 @@ def dense_loss(net: NodeFormer, step: int, case: Case, sizes: tuple[int, ...]) -
         out = torch.einsum("tshk,shd->thd", noisy, values) / noise.shape[2]
         for hop, matrix in enumerate(matrices):
             gate = layer.gates[hop].sigmoid()[:, None]
-            out = out + gate * torch.einsum("ts,shd->thd", weighted(matrix.double(), True), values)
+            one_step = related(matrices[0].double(), hop + 1, net.relation)
+            relation_matrix = one_step if case.kind == "power" else weighted(matrix.double(), True)
+            out = out + gate * torch.einsum("ts,shd->thd", relation_matrix, values)
         if order:
             edge_logs = dense_log_products(kernel, queries, keys) - logs.logsumexp(1)[:, None]
             edges = matrices[0].double()

@@ -14,6 +14,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.sampling import Pools, Position
+from nfdist.world import World
 from tests.comparing import difference
 from tests.training.building import (
     build_lopsided_partition,
@@ -21,6 +22,7 @@ from tests.training.building import (
     config_of,
     flat_weights,
     resumed,
+    run_training,
     several,
     step_losses,
 )
@@ -48,6 +50,12 @@ SAME = {
     "own parts": ["train.batch_nodes=400", "train.sampling=local", "train.epochs=5", "train.batch_from=train"],
     "edges by node, clipped": ["train.batch_nodes={batch}", "train.edge_loss_mean=nodes", "train.clip_norm=0.1"],
     "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
+    "powers, feed-forward": [
+        "train.batch_nodes={batch}",
+        "relation.kind=power",
+        "relation.order=3",
+        "model.feed_forward=2",
+    ],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
 }
 
@@ -116,14 +124,21 @@ def explicit(graph: Path, size: int, steps: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("step", [5, 7])
-def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int) -> None:
+@pytest.mark.parametrize(("step", "more"), [(5, []), (7, ["relation.kind=power", "model.feed_forward=2"])])
+def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int, more: list[str]) -> None:
     """Ten steps at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
     options = ["train.precision=float32", f"train.batch_nodes={-(-245 // 5 // size)}", "train.evaluate_every=1"]
-    keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank"]
+    keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank", *more]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     texts = [settings.dump(config_of(graph, run, *options, *keeping)) for run in (whole, cut)]
     run_world(size, resumed, *texts, str(whole), step)
     assert len(step_losses(whole)) == 10
     assert step_losses(cut) == step_losses(whole)
     assert torch.equal(flat_weights(cut), flat_weights(whole))
+
+
+def test_powers_leave_no_files_beside_the_partition(tmp_path: Path) -> None:
+    path = build_partition(tmp_path / "partition")
+    config = config_of(path, tmp_path / "run", "relation.kind=power", "train.evaluate_every=1", "train.epochs=1")
+    run_training(World(), settings.dump(config))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["partition", "run"]
