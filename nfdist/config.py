@@ -142,15 +142,15 @@ class RelationConfig:
     """The bias towards the input graph."""
 
     order: int = setting(2, "paths of up to so many steps count as edges; 0 ignores the graph", Bounds(0, MOST_ORDER))
+    gate: Gate = setting("sigmoid", "of the bias; identity gates start at 1, none leaves the graph to the edge loss")
+    normalize: bool = setting(True, "whether edges are weighted by the degrees of their ends")
+    scope: Scope = setting("rank", "edges inside each rank's batch, or among the batches of all ranks")
+    weights: bool = setting(False, "whether edges of order 1 count by the weights of the partition", before=False)
     kind: RelationKind = setting(
         "pattern",
         "what j steps are: edges from all that they reach, built once and kept, or the j-th power of one step",
         before="pattern",
     )
-    gate: Gate = setting("sigmoid", "of the bias; identity gates start at 1, none leaves the graph to the edge loss")
-    normalize: bool = setting(True, "whether edges are weighted by the degrees of their ends")
-    scope: Scope = setting("rank", "edges inside each rank's batch, or among the batches of all ranks")
-    weights: bool = setting(False, "whether edges of order 1 count by the weights of the partition", before=False)
 
     def __post_init__(self) -> None:
         check_fields("relation", self)

@@ -131,11 +131,12 @@ def relation_with_new(order: int, step: Tensor, union: Tensor, store: Store, rel
     """
     if relation.kind == "power":
         one_step = relation_with_new(1, step, union, store, replace(relation, kind="pattern"))
-        return torch.linalg.matrix_power(one_step, order)
+        power: Tensor = torch.linalg.matrix_power(one_step, order)
+        return power
     paths = torch.linalg.matrix_power(step, order)
     reach = (torch.linalg.matrix_power(union, order)[store.num_nodes :] > 0).double()
     from_old, from_new = new_weights(reach, (paths > 0).double(), store, relation)
-    everyone = torch.block_diag(weighted(paths, relation.normalize), from_new)
+    everyone: Tensor = torch.block_diag(weighted(paths, relation.normalize), from_new)
     everyone[store.num_nodes :, : store.num_nodes] = from_old
     return everyone
 

@@ -65,9 +65,10 @@ def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:
 
 def related(reach: Tensor, order: int, relation: RelationConfig) -> Tensor:
     """Â_order of A + I: the weighted pattern of its power, or the power of its weighted pattern."""
-    if relation.kind == "power":
-        return torch.linalg.matrix_power(weighted(reach, relation.normalize), order)
-    return weighted(torch.linalg.matrix_power(reach, order), relation.normalize)
+    if relation.kind == "pattern":
+        return weighted(torch.linalg.matrix_power(reach, order), relation.normalize)
+    power: Tensor = torch.linalg.matrix_power(weighted(reach, relation.normalize), order)
+    return power
 
 
 def weighted(paths: Tensor, normalize: bool) -> Tensor:
