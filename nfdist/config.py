@@ -14,6 +14,7 @@ Activation = Literal["elu", "none"]
 AttentionKind = Literal["gumbel", "softmax"]
 EvalDirections = Literal["seed", "step"]
 Scope = Literal["rank", "world"]
+RelationKind = Literal["pattern", "power"]
 Gate = Literal["sigmoid", "identity", "none"]
 BatchFrom = Literal["all", "train"]
 Sampling = Literal["uniform", "local", "walks"]
@@ -99,6 +100,12 @@ class ModelConfig:
     norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")
     activation: Activation = setting("none", "after each layer; baselines have ReLU where this is none")
     jumping_knowledge: bool = setting(False, "whether the output sees the states of all layers")
+    feed_forward: int = setting(
+        0,
+        "the width of a feed-forward block after each layer, in multiples of channels; 0: none",
+        Bounds(0, 64),
+        before=0,
+    )
     graph_layers: int = setting(0, "convolutions in a branch beside the attention; 0: none", Bounds(0, 100), before=0)
     branch_share: float = setting(
         0.5, "the branch's part of the logits; 0: learned, from one half", FRACTION, before=0.5
@@ -142,9 +149,24 @@ class RelationConfig:
     normalize: bool = setting(True, "whether edges are weighted by the degrees of their ends")
     scope: Scope = setting("rank", "edges inside each rank's batch, or among the batches of all ranks")
     weights: bool = setting(False, "whether edges of order 1 count by the weights of the partition", before=False)
+    kind: RelationKind = setting(
+        "pattern",
+        "what j steps are: edges from all that they reach, built once and kept, or the j-th power of one step",
+        before="pattern",
+    )
 
     def __post_init__(self) -> None:
         check_fields("relation", self)
+
+    @property
+    def num_patterns(self) -> int:
+        """How many patterns of edges the orders are made from: powers need but one."""
+        return self.order if self.kind == "pattern" else min(self.order, 1)
+
+    @property
+    def num_partials(self) -> int:
+        """How many partial sums of all rows come before a relational bias (graph/neighbors.py)."""
+        return self.order - self.num_patterns
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A layer's keys are summarized while its rows are made; then all ranks merge their summaries and fetch the rows of
 other ranks that their edges start from; then every chunk of rows goes through the layer, and is at once summarized for
-the next one.
+the next one. Where relations are powers, sweeps for their partial sums come before it (graph/neighbors.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +23,7 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.propagation import EDGES, FEW_ROWS, ROWS_AT_ONCE, Propagation
 from nfdist.graph.division import divide, divide_held
+from nfdist.graph.neighbors import Neighbors, RelatedRows, partial_sum
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
 from nfdist.graph.split import training_labels
@@ -55,7 +56,8 @@ class Evaluation:
 class LayerInput:
     """What layer `index` (from 1) is about to see: the states of this rank's rows and of their halo, and all keys.
 
-    It is there for as long as a listener is being told of it.
+    Where relations are powers, `partials` are y_1, ... of the same rows. It is there for as long as a listener is being
+    told of it.
     """
 
     index: int
@@ -64,6 +66,7 @@ class LayerInput:
     summary: KeySummary
     shard: Shard
     states: Tensor
+    partials: Sequence[Tensor] = ()
 
     def hidden(self, rows: slice | Tensor) -> Tensor:
         """Hidden states [rows, c], a copy or a view."""
@@ -123,10 +126,10 @@ class FullGraph:
     def propagation(self) -> Propagation:
         """The sums over edges that smoothing needs, whatever the model's are. Every rank must call this."""
         if self._propagation is None:
-            order, shard = self._relation.order, self._shard
+            hops, shard = self._relation.num_patterns, self._shard
             # Among several ranks the halo of a second hop would be copied for nothing, and may be the whole graph.
-            of_others = self._relation.weights or not self._relation.normalize or order == 0
-            if of_others or (order > 1 and self._world.size > 1):
+            of_others = self._relation.weights or not self._relation.normalize or hops == 0
+            if of_others or (hops > 1 and self._world.size > 1):
                 shard = self._shard_of(EDGES)
             work_bytes = self._budget.work_bytes
             self._propagation = Propagation(shard, self._spill, self._world, self.nodes, work_bytes, self._dtype)
@@ -150,7 +153,7 @@ class FullGraph:
         assert isinstance(model, NodeFormer)
         given = partial(self._given, model, split)
         keep_freed_memory()
-        states, spare, logits, branch_logits = together(self._world, partial(self._room_for, model))
+        logits, branch_logits, states, spare, *more = together(self._world, partial(self._room_for, model))
         if model.branch is not None:
             self._convolve(model, model.branch, [states, spare], branch_logits, given, progress, branch_listener)
         make: Callable[[slice], Tensor] = partial(self._first_rows, model, given)
@@ -164,11 +167,14 @@ class FullGraph:
                 break
             summaries.append(all_reduce_summary(summary, self._world))
             self._shard.fetch(states)
+            bound = model.bind(index + 1, kernel, summaries[-1])
+            partials = self._partial_sums(model, bound, states, [spare, *more], progress)
             for listen in listeners:
                 layer = model.layer(index + 1)
-                listen(LayerInput(index + 1, layer, kernel, summaries[-1], self._shard, states))
-            make = partial(self._next_rows, model.bind(index + 1, kernel, summaries[-1]), states)
-            states, spare = spare, states
+                listen(LayerInput(index + 1, layer, kernel, summaries[-1], self._shard, states, partials))
+            make = partial(self._next_rows, bound, states, partials)
+            if not partials:  # else a row sees no state but its own, and the next takes its place
+                states, spare = spare, states
         return Evaluation(self.nodes, logits, states[: len(self.nodes)], tuple(summaries))
 
     def _convolve(
@@ -220,8 +226,32 @@ class FullGraph:
     def _first_rows(self, model: NodeFormer, given: Callable[[slice], Tensor | None], rows: slice) -> Tensor:
         return model.first_state(self._features(rows), given(rows))
 
-    def _next_rows(self, bound: BoundLayer, states: Tensor, rows: slice) -> Tensor:
-        neighbors = self._shard.neighbors(states, rows)  # first: its sums leave nothing in the caches
+    def _partial_sums(
+        self, model: NodeFormer, bound: BoundLayer, states: Tensor, room: list[Tensor], progress: Progress | None
+    ) -> list[Tensor]:
+        """The partial sums of the powers for all rows and their halo, y_1 first. Every rank must call this."""
+        count = model.relation.num_partials
+
+        def sweep(power: int, rows: slice) -> None:
+            hidden = self._shard.load(states, rows)
+            if power == count:
+                sums = self._shard.neighbors(states, rows).related(hidden, bound.maps[-1:], bound.offsets[-1:])
+            else:
+                sums = self._shard.propagate(room[power], rows)
+            made = partial_sum(power, hidden, bound.maps, bound.offsets, sums)
+            self._shard.store(room[power - 1], rows, made)
+
+        for power in range(count, 0, -1):
+            list(self._by_chunks(model, partial(sweep, power), progress))
+            self._shard.fetch(room[power - 1])
+        return room[:count]
+
+    def _next_rows(self, bound: BoundLayer, states: Tensor, partials: Sequence[Tensor], rows: slice) -> Tensor:
+        neighbors: Neighbors  # first: its sums leave nothing in the caches
+        if partials:
+            neighbors = RelatedRows(self._shard.propagate(partials[0], rows))
+        else:
+            neighbors = self._shard.neighbors(states, rows)
         return bound(self._shard.load(states, rows), neighbors)
 
     def _swept(self, sweep: "_Sweep", progress: Progress | None) -> KeySummary | None:
@@ -251,7 +281,7 @@ class FullGraph:
         return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
 
     def _room_for(self, model: NodeFormer) -> list[Tensor]:
-        """Two states of all rows, the logits, and those of a branch; later evaluations of the same widths use them."""
+        """The logits, those of a branch, and two states of all rows or more; for later evaluations of these widths."""
         if model.input.in_features != self._store.num_features:
             raise ConfigError(
                 f"the model takes {model.input.in_features} features, the nodes of {self._store.directory} have "
@@ -262,7 +292,8 @@ class FullGraph:
         assert replace(model.relation, gate="none", scope="rank") == replace(self._relation, gate="none", scope="rank")
         states = (self._shard.num_sources, model.model.channels)
         outputs = model.output.out_features
-        shapes = [states, states, (len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]
+        shapes = [(len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]
+        shapes += [states] * max(2, model.relation.num_partials + 1)
         if [tuple(tensor.shape) for tensor in self._room] != shapes:
             self._room.clear()  # first, so that its place can be taken
             self._room = [self._spill.tensor(shape, self._dtype) for shape in shapes]
@@ -308,4 +339,5 @@ def _row_elements(model: NodeFormer) -> int:
     features = config.heads * config.random_features
     inputs = model.input.in_features * (1 if model.feature_means is None else 3)  # gaps, and rows without any
     inputs += 0 if model.label_input is None else 4 * model.output.out_features  # answers, as they are and as numbers
-    return inputs + model.output.out_features + (10 + config.heads) * config.channels + 6 * features
+    widths = 10 + config.heads + config.feed_forward + (3 if config.feed_forward else 0)
+    return inputs + model.output.out_features + widths * config.channels + 6 * features

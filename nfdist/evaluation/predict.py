@@ -1,11 +1,11 @@
 """Predictions for nodes that training never saw, without a pass over the graph.
 
 A new node is a query only: nobody of the graph attends to it. It attends to every layer's stored summary and sums its
-neighbors, and whoever reaches these, by the states that an evaluation has left; degrees of the graph's own nodes stay
-as they are. New nodes that are predicted together hear each other along the edges among them. Where the evaluation
-smoothed its answers, a new node's are smoothed by what its neighbors had before the last step. Where it gave training
-labels as inputs, a row that stands for a training node is given its own, and no other row has any. A baseline is asked
-for its logits as ever, and sums stored rows of the neighbors.
+neighbors, and whoever reaches these, by the states that an evaluation has left, or by their partial sums if relations
+are powers; degrees of the graph's own nodes stay as they are. New nodes that are predicted together hear each other
+along the edges among them. Where the evaluation smoothed its answers, a new node's are smoothed by what its neighbors
+had before the last step. Where it gave training labels as inputs, a row that stands for a training node is given its
+own, and no other row has any. A baseline is asked for its logits as ever, and sums stored rows of the neighbors.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.states import States
 from nfdist.evaluation.stored_relation import StoredRelation, stored_sums
 from nfdist.graph.hop import EdgeSegment, Hop
-from nfdist.graph.neighbors import SummedNeighbors
+from nfdist.graph.neighbors import Neighbors, PowerNeighbors, SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.graph.split import known_labels, split_of
 from nfdist.model.baselines.baseline import Baseline
@@ -50,7 +50,7 @@ class StatesPredictor:
         model, self._relation = trained.model, trained.config.relation
         self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
-        self._order = self._relation.order if model.needs_graph else 0
+        self._order = self._relation.num_patterns if model.needs_graph else 0
         shorter = max(self._order - 1, 0)
         self._shorter = [store, *Hops.open(store, shorter, weighted=self._relation.weights).higher][:shorter]
         self._kernels: list[Kernel] = []
@@ -86,7 +86,7 @@ class StatesPredictor:
         hidden = model.first_state(features, labels)
         logits = model.logits(hidden, 0)
         for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
-            neighbors = self._neighbors(hops, totals, self._states.hidden[index - 1 : index], hidden)
+            neighbors = self._layer_neighbors(index, hops, totals, hidden)
             hidden = model.bind(index, kernel, summary)(hidden, neighbors)
             logits = model.logits(hidden, index, logits)
         assert logits is not None
@@ -137,6 +137,19 @@ class StatesPredictor:
     @cached_property
     def _split(self) -> Tensor:
         return split_of(self._store, self._trained.config.data, self._trained.seed)
+
+    def _layer_neighbors(
+        self, index: int, hops: Sequence[list[Hop]], totals: Sequence[Tensor], hidden: Tensor
+    ) -> Neighbors:
+        """The neighbors of new nodes in layer `index`, from 1; partial sums of the graph's own nodes are stored."""
+        neighbors = self._neighbors(hops, totals, self._states.hidden[index - 1 : index], hidden)
+        if not self._relation.num_partials:
+            return neighbors
+
+        def propagate(power: int, rows: Tensor) -> Tensor:
+            return self._neighbors(hops, totals, self._states.partials[index - 1][power - 1 : power], rows).sums[0]
+
+        return PowerNeighbors(neighbors, propagate)
 
     def _neighbors(
         self, hops: Sequence[list[Hop]], totals: Sequence[Tensor], seen: Sequence[Column], hidden: Tensor

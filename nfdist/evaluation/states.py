@@ -3,8 +3,9 @@
 summary/          every layer's summary of all keys, and what all of this was made from
 hidden-0.npy ...  the hidden states [nodes, c] before each layer, by node id, if the model looks at the graph; of a
                   baseline, the rows before each sum over neighbors
+hidden-0-partial-1.npy ...  the partial sums y_1, ... before each layer, if relations are powers (graph/neighbors.py)
 branch-0.npy ...  those before each convolution of the graph branch, if there is one
-roots.npy         one over the root of every node's out-degree, [nodes, order], if relations are normalized
+roots.npy         one over the root of every node's out-degree, [nodes, hops], if relations are normalized
 smoothing-*.npy   what smoothing_states.py tells of, if answers are smoothed
 """
 
@@ -13,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -49,12 +51,13 @@ NAMES = {"log_mass": "log_mass", "mean": "mean", "quiet_log_mass": "noise_free_l
 
 @dataclass(frozen=True)
 class States:
-    """Every layer's summary and, where there are any, mapped hidden states [nodes, c] and roots [nodes, order]."""
+    """Every layer's summary and, where there are any, mapped hidden states [nodes, c] and roots [nodes, hops]."""
 
     summaries: tuple[KeySummary, ...]
     hidden: tuple[Column, ...]
     roots: Column | None
     branch: tuple[Column, ...] = ()
+    partials: tuple[tuple[Column, ...], ...] = ()
     smoothing: SmoothingStates | None = None
 
     @staticmethod
@@ -82,13 +85,16 @@ class States:
             tuple(mapped[name] for name in map(file, range(len(mapped))) if name in mapped)
             for file in (_hidden_file, _branch_file)
         )
+        powers = range(1, trained.config.relation.num_partials + 1)
+        partials = tuple(tuple(mapped[_partial_file(layer, power)] for power in powers) for layer in range(len(hidden)))
         try:
             smoothing = SmoothingStates.of(kept.state.get("smoothing"), mapped)
         except (LookupError, TypeError) as error:
             raise CheckpointError(
                 f"{folder} has a smoothing that this nfdist does not know ({error}): {cure}"
             ) from None
-        return States(_summaries(kept.tensors("summaries")), hidden, mapped.get(ROOTS_FILE), branch, smoothing)
+        summaries = _summaries(kept.tensors("summaries"))
+        return States(summaries, hidden, mapped.get(ROOTS_FILE), branch, partials, smoothing)
 
 
 class StatesWriter:
@@ -108,6 +114,9 @@ class StatesWriter:
         if seen.index == 1 and seen.shard.factors is not None:
             self.write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
         self.write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
+        for power, sums in enumerate(seen.partials, start=1):
+            read = partial(seen.shard.load, sums)
+            self.write(_partial_file(seen.index - 1, power), sums.shape[1], sums.dtype, read)
 
     def listeners(self, graph: EvaluationGraph, model: Model) -> tuple[list[Listener], BranchListener]:
         """Whom an evaluation of the model must tell. Every rank must call this."""
@@ -182,6 +191,10 @@ def writing_states(
 
 def _hidden_file(layer: int) -> str:
     return f"hidden-{layer}.npy"
+
+
+def _partial_file(layer: int, power: int) -> str:
+    return f"hidden-{layer}-partial-{power}.npy"
 
 
 def _branch_file(layer: int) -> str:

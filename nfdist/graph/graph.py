@@ -44,7 +44,7 @@ class Graph:
             return Graph(store, hops, store, hops, loading, holders)
         main, second = DistributedStore(store, world), DistributedStore(store, loading)
         hops = _open_hops(main, config.relation, place, world)
-        again = Hops.open(second, config.relation.order, weighted=config.relation.weights)
+        again = Hops.open(second, config.relation.num_patterns, weighted=config.relation.weights)
         return Graph(main, hops, second, again, loading, holders)
 
 
@@ -60,7 +60,7 @@ def _open_hops(store: GraphStore, relation: RelationConfig, place: Place, world:
     builds = place.local_rank == 0
 
     def open_() -> Hops:
-        return Hops.open(store, relation.order, weighted=relation.weights)
+        return Hops.open(store, relation.num_patterns, weighted=relation.weights)
 
     built = together(world, lambda: open_() if builds else None)
     return together(world, lambda: built or open_())

@@ -1,6 +1,7 @@
 """Relations: which rows a row's bias comes from, over paths of up to a given order, and with what weight.
 
 Â_j: the pattern of (A + I)^j, each entry s -> t weighted 1 / sqrt(d_in(t) d_out(s))
+Â_1^j instead of Â_j: with relation.kind = "power" (neighbors.py)
 Â_1 of a weighted graph: w(s, t) / sqrt(Σ_s' w(s', t)  Σ_t' w(s, t')), where a self-loop weighs 1
 """
 

@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 1 << 16
 class Shard:
     """The hops around this rank's nodes. Every rank must make one; the store must hold the parts of its own nodes.
 
-    `divided` are the nodes of all ranks. `totals` [n, order] are the weights of each hop's edges, summed at their
+    `divided` are the nodes of all ranks. `totals` [n, hops] are the weights of each hop's edges, summed at their
     targets. `factors` [sources] is what states are multiplied by; None is 1 for all.
     """
 
@@ -45,7 +45,7 @@ class Shard:
     ) -> None:
         self._store, self._world, self._spill, self._dtype = store, world, spill, dtype
         self._divided, self._nodes = divided, divided[world.rank]
-        kept = [store, *hops.higher][: relation.order]
+        kept = [store, *hops.higher][: relation.num_patterns]
         mapped = together(
             world,
             lambda: [mapped_in_edges(one, self._nodes, relation.weights and hop == 0) for hop, one in enumerate(kept)],
@@ -54,7 +54,7 @@ class Shard:
         places = [node_ids - nodes.start for node_ids, nodes in zip(wanted, divided, strict=True)]
         self.halo = Halo.build(world, places, round_bytes)
         edges, loops = together(world, lambda: self._edges(mapped, wanted))
-        self.totals = self._tensor(len(self._nodes), relation.order)
+        self.totals = self._tensor(len(self._nodes), relation.num_patterns)
         self.factors: Tensor | None = None
         self.hops: list[Hop] = []
         for index, segments in enumerate(edges):
@@ -91,8 +91,12 @@ class Shard:
         sums = [hop.sums(rows, states, states[rows]) for hop in self.hops[:order]]
         return SummedNeighbors(sums, self.totals[rows, :order])
 
+    def propagate(self, states: Tensor, rows: slice) -> Tensor:
+        """Â_1 of states at some rows."""
+        return self.hops[0].sums(rows, states, states[rows])
+
     def source_factors(self, rows: slice) -> Tensor:
-        """1 / sqrt(out-degree) of some rows in every hop, [rows, order], where relations are normalized."""
+        """1 / sqrt(out-degree) of some rows in every hop, [rows, hops], where relations are normalized."""
         first = self.factors
         assert first is not None
         relative = [hop.source_factors for hop in self.hops]

@@ -41,8 +41,10 @@ def check_settings(config: Config) -> None:
     wrong = {
         f"relation.order={kind.orders.start}": relation.order if relation.order not in kind.orders else None,
         "relation.normalize=true": None if relation.normalize or kind.sweeps else "false",
+        "relation.kind=pattern": None if relation.kind == "pattern" or kind.sweeps else relation.kind,
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
         "train.label_inputs=0": None if kind.takes_labels or train.label_inputs == 0 else train.label_inputs,
+        "model.feed_forward=0": None if kind.sweeps else config.model.feed_forward or None,
         "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,
     }
     cures = [f"{cure} (is {value})" for cure, value in wrong.items() if value is not None]
@@ -67,7 +69,8 @@ def _refuse_beyond_memory(config: Config, num_features: int, num_outputs: int) -
     model = config.model
     layer, summary = model.channels**2, 0
     if model_class(model.name).sweeps:
-        layer *= 4 * model.heads  # queries, keys, values, and the output linear
+        # Queries, keys, values and the output linear, and both maps of a feed-forward block.
+        layer *= 4 * model.heads + 2 * model.feed_forward
         summary = model.heads * config.attention.noise_draws * model.random_features * model.channels
     numbers = model.channels * (num_features + num_outputs) + model.layers * (layer + summary)
     needed, there = 16 * numbers, host_bytes()  # weights, gradients and Adam's two means, four bytes each

@@ -20,7 +20,8 @@ from nfdist.attention.ops.chunks import by_head
 from nfdist.attention.summary import KeySummary
 from nfdist.config import Gate
 from nfdist.graph.neighbors import Neighbors
-from nfdist.model.epilogue import Epilogue, add_norm
+from nfdist.model.epilogue import Dropout, Epilogue, add_norm
+from nfdist.model.feed_forward import FeedForward
 from nfdist.model.linear import UndrawnLinear
 from nfdist.sparse.adjacency import Adjacency
 
@@ -33,14 +34,23 @@ class AttentionLayer(nn.Module):
 
     The value of a node is a linear map of its hidden state, and so is what the output linear makes of it. Hence the
     values are never formed: attention and relations average hidden states, and the two maps, folded into one a head,
-    are applied to a summary's means and once to each relation's sums.
+    are applied to a summary's means and once to each relation's sums. A feed-forward block may follow.
     """
 
-    def __init__(self, channels: int, heads: int, order: int, gate: Gate, residual: bool) -> None:
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        order: int,
+        gate: Gate,
+        residual: bool,
+        feed_forward: FeedForward | None = None,
+    ) -> None:
         super().__init__()
         self.heads, self.gate, self.residual = heads, gate, residual
         self.query, self.key, self.value = (UndrawnLinear(channels, heads * channels) for _ in range(3))
         self.output = UndrawnLinear(heads * channels, channels)
+        self.feed_forward = feed_forward
         gates = torch.full((order, heads), GATES[gate])
         if gate == "none":  # a graph that the edge loss alone knows of
             self.register_buffer("gates", gates)
@@ -67,8 +77,10 @@ class AttentionLayer(nn.Module):
         weight, bias = self._query_features(kernel)
         return lambda hidden: by_head(hidden, weight, bias, kernel.num_features)
 
-    def bind(self, kernel: Kernel, summary: KeySummary, epilogue: Epilogue) -> "BoundLayer":
-        """The layer that has seen the summary of all keys' hidden states."""
+    def bind(
+        self, kernel: Kernel, summary: KeySummary, epilogue: Epilogue, block_dropout: Dropout | None = None
+    ) -> "BoundLayer":
+        """The layer that has seen the summary of all keys' hidden states; `block_dropout` is the feed-forward's."""
         channels = self.output.out_features
         joins = self.output.weight.view(channels, self.heads, channels).transpose(0, 1)
         weight = torch.bmm(joins, self.value.weight.view(self.heads, channels, channels))
@@ -77,7 +89,7 @@ class AttentionLayer(nn.Module):
         maps, offsets = torch.mm(gates, weight.flatten(1)).unflatten(1, weight.shape[1:]), torch.mm(gates, bias)
         # A head's weights sum to 1, so that its mean values can carry its part of the output's bias as well.
         mapped = summary.mapped(weight, bias + self.output.bias / self.heads)
-        return BoundLayer(self, kernel, mapped, maps, offsets, epilogue)
+        return BoundLayer(self, kernel, mapped, maps, offsets, epilogue, block_dropout)
 
     def edge_log_likelihood(
         self,
@@ -114,6 +126,7 @@ class BoundLayer:
     maps: Tensor
     offsets: Tensor
     epilogue: Epilogue
+    block_dropout: Dropout | None = None
 
     @cached_property
     def _queries(self) -> Callable[[Tensor], Tensor]:
@@ -134,4 +147,5 @@ class BoundLayer:
             terms.append(hidden)
         if len(self.maps):
             terms.append(neighbors.related(hidden, self.maps, self.offsets))
-        return add_norm(terms, self.epilogue)
+        made, block = add_norm(terms, self.epilogue), self.layer.feed_forward
+        return made if block is None else block(made, self.block_dropout)

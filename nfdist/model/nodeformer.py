@@ -1,7 +1,7 @@
 """NodeFormer: a graph transformer in which every node attends to every other, at a cost linear in their number.
 
 input linear, with a learned row for the label where labels are inputs (label_input.py), norm, ELU, dropout
-layers x ( attention + relational bias, output linear, residual, norm, optional ELU, dropout )
+layers x ( attention + relational bias, output linear, residual, norm, optional ELU, dropout, optional feed-forward )
 output linear, over the last state or over all of them (jumping knowledge)
 beside them, optionally, a branch of graph convolutions, whose logits are mixed with these (branch.py)
 """
@@ -20,10 +20,11 @@ from nfdist.config import MOST_ORDER, AttentionConfig, Config, ModelConfig, Rela
 from nfdist.devices import full_precision
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
-from nfdist.graph.neighbors import BatchNeighbors
+from nfdist.graph.neighbors import BatchNeighbors, Neighbors, PowerNeighbors
 from nfdist.graph.relation import Relation
 from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
+from nfdist.model.feed_forward import FeedForward
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.label_input import LabelInput, label_terms
@@ -76,7 +77,14 @@ class NodeFormer(nn.Module):
         self.input = InputLinear(num_features, channels, standardize=self.model.standardize)
         self.label_input = LabelInput(num_outputs, channels) if label_inputs else None
         self.layers = nn.ModuleList(
-            AttentionLayer(channels, self.model.heads, self.relation.order, self.relation.gate, self.model.residual)
+            AttentionLayer(
+                channels,
+                self.model.heads,
+                self.relation.order,
+                self.relation.gate,
+                self.model.residual,
+                self._feed_forward(),
+            )
             for _ in range(layers)
         )
         self.norms = nn.ModuleList(
@@ -117,7 +125,7 @@ class NodeFormer(nn.Module):
         world: World | None = None,
         halo: Halo | None = None,
     ) -> Output:
-        """Logits of n nodes that attend to each other; `relations` are Â_1 .. Â_order over these nodes.
+        """Logits of n nodes that attend to each other; `relations` are Â_1 .. Â_order over them, or of powers Â_1.
 
         With a scale, also the edge loss: scale x Σ over layers, edges and heads of log pi / in-degree of the target.
         In a world of several ranks each has its own n nodes: attention of scope "world" reaches those of all ranks,
@@ -154,17 +162,28 @@ class NodeFormer(nn.Module):
             states = hidden if halo is None else halo.extend(hidden, world)
             queries, keys = layer.project(hidden, kernel)
             summary = all_reduce_summary(summarize(keys, hidden, kernel, noise), reach)
-            bound = layer.bind(kernel, summary, self.epilogue(index, draw))
+            bound = self.bind(index, kernel, summary, draw)
             outputs, log_normalizers = bound.attend(queries)
             if loss is not None:  # before the rest: it takes the most memory, for a moment
                 graph, copies = relations[0].adjacency, states[len(hidden) :]
                 loss = loss + layer.edge_log_likelihood(
                     queries, keys, copies, summary, log_normalizers, graph, kernel, scale
                 )
-            hidden = bound.update(hidden, outputs, BatchNeighbors(relations, states))
+            hidden = bound.update(hidden, outputs, self._neighbors(relations, states, world, halo))
             logits = self.logits(hidden, index, logits)
         assert logits is not None
         return Output(logits, loss)
+
+    def _neighbors(self, relations: Sequence[Relation], states: Tensor, world: World, halo: Halo | None) -> Neighbors:
+        """The neighbors of a batch; between two sums of a power, ranks exchange the rows of their halos."""
+        neighbors = BatchNeighbors(relations, states)
+        if not self.relation.num_partials:
+            return neighbors
+
+        def propagate(_power: int, rows: Tensor) -> Tensor:
+            return relations[0].propagate(rows if halo is None else halo.extend(rows, world))
+
+        return PowerNeighbors(neighbors, propagate)
 
     def _convolve(
         self,
@@ -185,9 +204,10 @@ class NodeFormer(nn.Module):
         logits: Tensor = branch.output(hidden)
         return logits
 
-    def bind(self, index: int, kernel: Kernel, summary: KeySummary) -> BoundLayer:
-        """The layer, from 1, that makes state `index` in an evaluation."""
-        return self.layer(index).bind(kernel, summary, self.epilogue(index))
+    def bind(self, index: int, kernel: Kernel, summary: KeySummary, draw: Draw | None = None) -> BoundLayer:
+        """The layer, from 1, that makes state `index`; in an evaluation without a draw."""
+        block_dropout = self._dropout(draw, index, "feed_forward")
+        return self.layer(index).bind(kernel, summary, self.epilogue(index, draw), block_dropout)
 
     def first_state(self, features: Tensor, labels: Tensor | None = None) -> Tensor:
         """State 0 of rows of features, and of labels that are given as inputs, in an evaluation."""
@@ -196,8 +216,9 @@ class NodeFormer(nn.Module):
 
     @property
     def num_states(self) -> int:
-        """How many states of all nodes an evaluation makes."""
-        return self.model.layers + 1 + (0 if self.branch is None else self.branch.num_layers + 1)
+        """How many states of all nodes an evaluation makes, partial sums included."""
+        states = self.model.layers + 1 + (0 if self.branch is None else self.branch.num_layers + 1)
+        return states + self.model.layers * self.relation.num_partials
 
     @property
     def num_features(self) -> int:
@@ -236,6 +257,11 @@ class NodeFormer(nn.Module):
     def branch_epilogue(self, branch: GraphBranch, index: int, draw: Draw | None = None) -> Epilogue:
         """What makes state `index` of the graph branch."""
         return Epilogue(branch.norm(index), True, self._dropout(draw, index, "branch"))
+
+    def _feed_forward(self) -> FeedForward | None:
+        """The block after a layer, if there is one."""
+        factor, norm = self.model.feed_forward, self.model.norm == "layer"
+        return FeedForward(self.model.channels, factor, norm=norm) if factor else None
 
     def _dropout(self, draw: Draw | None, *which: int | str) -> Dropout | None:
         if not self.training or self.model.dropout == 0:
@@ -283,5 +309,6 @@ class NodeFormer(nn.Module):
         check_features(features, self.num_features, draw)
         if scale != 0 and not relations:
             raise ConfigError("edge loss needs a graph: set relation.order to at least 1 or the edge loss to 0")
-        order, sources = self.relation.order, len(features) + (0 if halo is None else halo.num_copied)
-        check_relations(f"relation.order = {order}", relations, order, len(features), sources)
+        sources = len(features) + (0 if halo is None else halo.num_copied)
+        name = f"relation.order = {self.relation.order}{' by powers' if self.relation.kind == 'power' else ''}"
+        check_relations(name, relations, self.relation.num_patterns, len(features), sources)

@@ -185,7 +185,8 @@ def refuse_beyond(max_edges: int, bound: int, order: int, hop: int) -> None:
     if bound > max_edges:
         raise ConfigError(
             f"relation.order = {order} needs up to {bound:,} edges ({bound * 8 / 2**30:.1f} GiB) at hop {hop}, "
-            f"more than the limit of {max_edges:,}: use a lower order, such as relation.order={hop - 1}"
+            f"more than the limit of {max_edges:,}: use a lower order, such as relation.order={hop - 1}, "
+            "or relation.kind=power"
         )
 
 

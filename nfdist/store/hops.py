@@ -53,7 +53,7 @@ class Hops:
         if store.remote or len(store.local.held_parts) < len(store.parts):
             raise PartitionError(
                 f"relation.order {order} needs all parts of {store.directory} on every host: "
-                "copy them or use relation.order=1"
+                "copy them or use relation.order=1 or relation.kind=power"
             )
         higher = [store.local.with_in_edges(pattern) for pattern in _patterns(store.local, order, max_edges)]
         return Hops(store, order, higher, weighted)

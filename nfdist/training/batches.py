@@ -104,7 +104,7 @@ class Assembler:
 
     def _relations(self, node_ids: list[Tensor]) -> tuple[list[Relation], Halo | None]:
         assert self.hops.weighted == self.relation.weights
-        own, hops = node_ids[self.world.rank], range(1, self.relation.order + 1)
+        own, hops = node_ids[self.world.rank], range(1, self.relation.num_patterns + 1)
         if self.relation.scope == "rank" or self.world.size == 1 or not hops:
             patterns = [self.hops.induced(hop, own) for hop in hops]
             return [Relation.build(pattern, self.relation.normalize, self.dtype) for pattern in patterns], None

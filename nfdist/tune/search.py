@@ -127,7 +127,7 @@ def _make_trial(
                 suggestion.prune(time.monotonic() - started)
         return None
     except (NfdistError, MemoryError, RuntimeError) as error:
-        if not _is_of_trial(error, world, "relation.order" in values):
+        if not _is_of_trial(error, world, bool({"relation.order", "relation.kind"} & set(values))):
             raise
         if suggestion is not None:
             suggestion.fail(first_line(error), time.monotonic() - started)

@@ -113,7 +113,7 @@ class Options:
 def forward(net: NodeFormer, store: Store, seed: int) -> Tensor:
     """Logits of the whole graph, by the model itself."""
     everyone = torch.arange(store.num_nodes)
-    order, normalize = net.relation.order, net.relation.normalize
+    order, normalize = net.relation.num_patterns, net.relation.normalize
     heeded = net.relation.weights
     graph = store.induced(everyone, loops=heeded, weights=heeded)
     relations = build_relations(graph, order, normalize, torch.float64)
@@ -137,6 +137,7 @@ def split_of_all(store: Store) -> Tensor:
 
 PAPER, TWO_HOPS = Options.named("paper's large graphs"), Options.named("defaults")
 LABELED = Options.named("label inputs of a graph branch")
+POWERS = Options.named("powers of order 3, feed-forward")
 
 
 def full_graph(
@@ -144,5 +145,5 @@ def full_graph(
 ) -> FullGraph:
     store = Store.open(path)
     with patch.object(Budget, "within", lambda *_: budget):
-        hops = Hops.open(store, options.relation.order, weighted=options.relation.weights)
+        hops = Hops.open(store, options.relation.num_patterns, weighted=options.relation.weights)
         return FullGraph(store, hops, options.relation, world or World(), dtype=dtype)

@@ -15,7 +15,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.evaluation.building import write_graph
-from tests.evaluation.trained import CHOSEN, TWO_HOPS, trained_model
+from tests.evaluation.trained import CHOSEN, WRITTEN, trained_model
 from tests.worlds import run_world
 
 ROWS_AT_ONCE = 23
@@ -41,9 +41,11 @@ def write_all(world: World, folder: Path) -> None:
     """Write in many small chunks."""
     for kind, parts in product(WRITTEN_KINDS, PARTS):
         store, out = Store.open(folder / f"{kind} {parts}"), folder / f"{kind} {parts} by {world.size}"
-        trained = trained_model(TWO_HOPS, store)
+        trained = trained_model(WRITTEN[kind], store)
         model = trained.nodeformer("this test")
-        full = FullGraph(store, Hops.open(store, 2), model.relation, world, dtype=torch.float64)
+        full = FullGraph(
+            store, Hops.open(store, model.relation.num_patterns), model.relation, world, dtype=torch.float64
+        )
         edges = EdgeWeights(store, world, full.nodes, model.model.layers, edges_at_once=97)
         links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5, pairs_at_once=40)
         with writing_states(out, world, full.nodes, store.num_nodes, ROWS_AT_ONCE) as states:

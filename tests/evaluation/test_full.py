@@ -30,6 +30,7 @@ from tests.evaluation.building import (
     LARGE,
     OUTPUTS,
     PAPER,
+    POWERS,
     SMALL,
     TWO_HOPS,
     Options,
@@ -45,13 +46,13 @@ from tests.worlds import run_world
 
 SEED = 4
 GRAPHS = [*product(("directed", "undirected"), (1, 2, 7)), ("sparse", 7), ("no edges", 2), ("one full part", 3)]
-PAPER_LABELED = replace(PAPER, label_inputs=True)
+POWERS_LABELED = replace(POWERS, label_inputs=True)
 WEIGHTED = [
     Options(options.model, options.attention, replace(options.relation, weights=True, normalize=normalize))
-    for options, normalize in ((PAPER, True), (TWO_HOPS, True), (PAPER, False))
+    for options, normalize in ((PAPER, True), (TWO_HOPS, True), (PAPER, False), (POWERS, True))
 ]
 CASES = [
-    *zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS]), strict=False),
+    *zip(GRAPHS, cycle([SMALL, LARGE]), cycle([TWO_HOPS, PAPER, PAPER, TWO_HOPS, POWERS]), strict=False),
     (("undirected", 7), SMALL, LABELED),
 ]
 
@@ -96,9 +97,9 @@ def some_parts(world: World, graphs: Path) -> tuple[list[list[float]], list[int]
     """The logits and the nodes of this rank, which holds the last parts if it is the first."""
     store = Store.open(graphs / "directed 7", range(3, 7) if world.rank == 0 else range(3))
     shared = DistributedStore(store, world)
-    graph = FullGraph(shared, Hops.open(shared, 1), PAPER.relation, world, dtype=torch.float64)
+    graph = FullGraph(shared, Hops.open(shared, 1), POWERS.relation, world, dtype=torch.float64)
     split = shared.split(torch.arange(shared.num_nodes))
-    logits = graph.evaluate(PAPER_LABELED.build(5), SEED, split=split).logits.tolist()
+    logits = graph.evaluate(POWERS_LABELED.build(5), SEED, split=split).logits.tolist()
     return logits, [graph.nodes.start, graph.nodes.stop]
 
 
@@ -138,7 +139,7 @@ def test_every_world_computes_the_same_rows_in_the_same_order(size: int, graphs:
         wanted = forward(options.build(5), Store.open(graphs / f"{kind} {parts}"), SEED)
         assert difference(torch.cat(rows), wanted) < 1e-10, (kind, parts, options.relation)
     if size == 2:
-        wanted = forward(PAPER_LABELED.build(5), Store.open(graphs / "directed 7"), SEED)
+        wanted = forward(POWERS_LABELED.build(5), Store.open(graphs / "directed 7"), SEED)
         for rank in ranks:
             logits, (start, stop) = rank[1]
             assert difference(rows_of(logits), wanted[start:stop]) < 1e-10

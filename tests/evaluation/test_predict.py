@@ -31,7 +31,7 @@ from tests.evaluation.building import (
 from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
-from tests.model.reference import adjacency_matrix, embedded, finish, mixed_with_branch, weighted
+from tests.model.reference import adjacency_matrix, embedded, fed_forward, finish, mixed_with_branch, weighted
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}
@@ -109,30 +109,48 @@ def dense_predictions(
         new_heard = dense_attend(layer.query(new).view(-1, *heads), keys, values, kernel)
         for hop in range(model.relation.order):
             gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
-            paths = torch.linalg.matrix_power(step, hop)
-            relation = weighted(paths @ step, model.relation.normalize)
-            reach = (torch.linalg.matrix_power(union, hop + 1)[store.num_nodes :] > 0).double()
-            from_old, from_new = new_weights(reach, (paths @ step > 0).double(), store, model.relation)
-            heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)
-            new_heard = new_heard + gate[:, None] * torch.einsum("ts,shd->thd", from_old, values)
-            new_heard = new_heard + gate[:, None] * torch.einsum("ts,shd->thd", from_new, new_values)
+            relation = relation_with_new(hop + 1, step, union, store, model.relation)
+            both = gate[:, None] * torch.einsum("ts,shd->thd", relation, torch.cat([values, new_values]))
+            heard, new_heard = heard + both[: store.num_nodes], new_heard + both[store.num_nodes :]
         elu = model.model.activation == "elu"
         hidden, new = (
-            finish(model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu)
+            fed_forward(
+                model,
+                finish(
+                    model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu
+                ),
+                index,
+                draw,
+            )
             for rows, before in ((heard, hidden), (new_heard, new))
         )
         states.append(new)
     logits: Tensor = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else new)
     if model.relation.order == 0:
         return logits.detach()
-    from_old, from_new = new_weights(torch.cat([joins, among], 1), step, store, model.relation)
-    everyone = torch.block_diag(weighted(step, model.relation.normalize), from_new)
-    everyone[store.num_nodes :, : store.num_nodes] = from_old
+    everyone = relation_with_new(1, step, union, store, model.relation)
     padded = torch.cat([logits.new_zeros(store.num_nodes, logits.shape[1]), logits])
     if draw.labels is not None and unlabeled.labels is not None:
         draw = replace(draw, labels=torch.cat([draw.labels, unlabeled.labels]))
     mixed = mixed_with_branch(model, padded, torch.cat([old, features.double()]), everyone, draw)
     return mixed[store.num_nodes :].detach()
+
+
+def relation_with_new(order: int, step: Tensor, union: Tensor, store: Store, relation: RelationConfig) -> Tensor:
+    """Â_order of old and new nodes, in whose old rows nothing has changed; A + I is `step`, with new nodes `union`.
+
+    A power is that of this very Â_1: a new node gets the sums that the old nodes have without it, and its own.
+    """
+    if relation.kind == "power":
+        one_step = relation_with_new(1, step, union, store, replace(relation, kind="pattern"))
+        power: Tensor = torch.linalg.matrix_power(one_step, order)
+        return power
+    paths = torch.linalg.matrix_power(step, order)
+    reach = (torch.linalg.matrix_power(union, order)[store.num_nodes :] > 0).double()
+    from_old, from_new = new_weights(reach, (paths > 0).double(), store, relation)
+    everyone: Tensor = torch.block_diag(weighted(paths, relation.normalize), from_new)
+    everyone[store.num_nodes :, : store.num_nodes] = from_old
+    return everyone
 
 
 def new_weights(reach: Tensor, old_reach: Tensor, store: Store, relation: RelationConfig) -> tuple[Tensor, Tensor]:

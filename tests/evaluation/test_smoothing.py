@@ -16,7 +16,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.comparing import difference
-from tests.evaluation.building import LARGE, PAPER, SMALL, TWO_HOPS, Options, full_graph, write_graph
+from tests.evaluation.building import LARGE, PAPER, POWERS, SMALL, TWO_HOPS, Options, full_graph, write_graph
 from tests.evaluation.dense_smoothing import TASKS, dense_smooth, known_rows, normalized_edges
 from tests.worlds import run_world
 
@@ -33,7 +33,7 @@ CASES = [
         [*product(GRAPHS, TASKS)] * 2,
         cycle([*BOTH, *ALONE]),
         cycle([SMALL, LARGE]),
-        cycle([PAPER, TWO_HOPS, None, PLAIN, BLIND]),
+        cycle([PAPER, TWO_HOPS, None, PLAIN, BLIND, POWERS]),
     )
 ]
 

@@ -14,8 +14,10 @@ from nfdist.evaluation.states import States
 from nfdist.fields import setting
 from nfdist.model.loading import TrainedModel
 from nfdist.store.store import Store
-from tests.evaluation.building import write_graph
+from tests.comparing import difference
+from tests.evaluation.building import POWERS, write_graph
 from tests.evaluation.trained import TWO_HOPS, evaluate_with_states, trained_model
+from tests.model.reference import adjacency_matrix, weighted
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,23 @@ def test_they_are_what_the_evaluation_saw(graph: Store, tmp_path: Path) -> None:
         assert torch.equal(kept.log_mass, seen.log_mass)
         assert torch.equal(kept.mean, seen.mean)
     assert [len(rows) for rows in opened.hidden] == [graph.num_nodes] * len(opened.summaries)
+
+
+def test_partial_sums_of_powers_are_those_of_the_definition(graph: Store, tmp_path: Path) -> None:
+    """y_2 = h M_2 + b_2 + Â (h M_3 + b_3) and y_1 = h M_1 + b_1 + Â y_2 in every layer."""
+    trained = trained_model(POWERS, graph)
+    model = trained.nodeformer("this test")
+    evaluation, _ = evaluate_with_states(tmp_path, trained, graph)
+    everyone = torch.arange(graph.num_nodes)
+    step = weighted(adjacency_matrix(graph.induced(everyone), torch.float64), True)
+    opened = States.open(tmp_path, trained)
+    for index, (hidden, summary) in enumerate(zip(opened.hidden, evaluation.summaries, strict=True), start=1):
+        bound = model.bind(index, model.evaluation_kernel(trained.evaluation_seed, index, step), summary)
+        terms = [hidden.rows() @ maps.T + offset for maps, offset in zip(bound.maps, bound.offsets, strict=True)]
+        second = terms[1] + step @ terms[2]
+        wanted = terms[0] + step @ second, second
+        for kept, sums in zip(opened.partials[index - 1], wanted, strict=True):
+            assert difference(kept.rows(), sums.detach()) < 1e-10
 
 
 @pytest.mark.parametrize("changed", [{"step": 11}, {"seed": 5}, {"fingerprint": "another"}])

@@ -21,6 +21,8 @@ from tests.store.building import build_graph
 
 SEED = 4
 TWO_HOPS = Options(*OPTIONS["defaults"])
+# The model whose evaluation is written, by the kind of the graph.
+WRITTEN = {"directed": Options(*OPTIONS["powers"]), "undirected": TWO_HOPS}
 CHOSEN = build_graph().original_ids[[3, 55, 20]]
 
 
@@ -49,7 +51,7 @@ def evaluate_with_states(
 ) -> tuple[Evaluation, EvaluationGraph]:
     """An evaluation that leaves its states in a folder."""
     world, relation = world or World(), trained.config.relation
-    hops = Hops.open(store, relation.order, weighted=relation.weights)
+    hops = Hops.open(store, relation.num_patterns, weighted=relation.weights)
     graph = open_evaluation_graph(trained.config, store, hops, world, dtype=trained.dtype)
     with writing_states(run, world, graph.nodes, store.num_nodes) as states:
         given = (None, *states.listeners(graph, trained.model), split_of_all(store))

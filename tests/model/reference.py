@@ -7,6 +7,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention import ops
 from nfdist.attention.dense import dense_attend, dense_log_weights
+from nfdist.config import RelationConfig
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.branch import GraphBranch
 from nfdist.model.nodeformer import NodeFormer
@@ -28,7 +29,7 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
         heard = dense_attend(queries, keys, values, kernel, noise)
         for hop in range(0 if model.relation.gate == "none" else model.relation.order):
             gate = layer.gates[hop].sigmoid() if model.relation.gate == "sigmoid" else layer.gates[hop]
-            relation = weighted(torch.linalg.matrix_power(reach, hop + 1), model.relation.normalize)
+            relation = related(reach, hop + 1, model.relation)
             heard = heard + gate[:, None] * torch.einsum("ts,shd->thd", relation, values)
         if model.relation.order:
             log_weights = dense_log_weights(queries, keys, kernel)[:, 0]
@@ -37,6 +38,7 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
         joined = layer.output(heard.flatten(1))
         joined = joined + hidden if model.model.residual else joined
         hidden = finish(model, joined, index, draw, model.model.activation == "elu")
+        hidden = fed_forward(model, hidden, index, draw)
         states.append(hidden)
     logits = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else hidden)
     return mixed_with_branch(model, logits, features, weighted(reach, True), draw), likelihood
@@ -91,6 +93,14 @@ def adjacency_matrix(graph: Adjacency, dtype: torch.dtype) -> Tensor:
     return matrix
 
 
+def related(reach: Tensor, order: int, relation: RelationConfig) -> Tensor:
+    """Â_order of A + I: the weighted pattern of its power, or the power of its weighted pattern."""
+    if relation.kind == "pattern":
+        return weighted(torch.linalg.matrix_power(reach, order), relation.normalize)
+    power: Tensor = torch.linalg.matrix_power(weighted(reach, relation.normalize), order)
+    return power
+
+
 def weighted(paths: Tensor, normalize: bool) -> Tensor:
     pattern = (paths > 0).to(paths.dtype)
     if not normalize:
@@ -101,6 +111,15 @@ def weighted(paths: Tensor, normalize: bool) -> Tensor:
 def finish(model: NodeFormer, rows: Tensor, index: int, draw: Draw, elu: bool) -> Tensor:
     rows = model.norms[index](rows) if len(model.norms) else rows
     return dropped(model, F.elu(rows) if elu else rows, draw, index)
+
+
+def fed_forward(model: NodeFormer, rows: Tensor, index: int, draw: Draw) -> Tensor:
+    """dropout(norm(h + W2 elu(W1 h))), if layers have such a block."""
+    block = model.layer(index).feed_forward
+    if block is None:
+        return rows
+    rows = rows + block.narrow(F.elu(block.widen(rows)))
+    return dropped(model, rows if block.norm is None else block.norm(rows), draw, index, "feed_forward")
 
 
 def dropped(model: NodeFormer, rows: Tensor, draw: Draw, *which: int | str) -> Tensor:

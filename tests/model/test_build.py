@@ -20,6 +20,14 @@ def test_a_model_beyond_the_memory_of_the_host_is_refused(overrides: list[str], 
         build_model(settings.parse({}, [*usual, *overrides]), 10, outputs)
 
 
+def test_a_feed_forward_block_counts_in_that_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfdist.model.build.host_bytes", lambda: 8 << 20)
+    narrow = ["model.channels=64", "model.heads=1"]
+    build_model(settings.parse({}, narrow), 10, 3)
+    with pytest.raises(ConfigError, match="this host has 0: make"):
+        build_model(settings.parse({}, [*narrow, "model.feed_forward=64"]), 10, 3)
+
+
 @pytest.mark.parametrize(
     ("name", "order", "edge_loss", "normalize", "message"),
     [
@@ -61,6 +69,14 @@ def test_a_baseline_says_which_settings_it_needs(
         (["model.name=idgl", "model.layers=3"], "model.layers must be 2 for idgl, got 3"),
         (["model.name=gcn", "model.idgl.anchors=5"], "model.idgl.anchors = 5 is for idgl: set it to 0 for gcn"),
         (["model.dropedge.edge_dropout=0.5"], "model.dropedge.edge_dropout = 0.5 is for dropedge: set it to 0.0 for"),
+        (
+            ["model.name=gcn", "model.feed_forward=2"],
+            "model.name = gcn needs other settings: set model.feed_forward=0 (is 2)",
+        ),
+        (
+            ["model.name=gat", "relation.kind=power"],
+            "model.name = gat needs other settings: set relation.kind=pattern (is power)",
+        ),
         (["model.name=dropedge"], "model.dropedge.edge_dropout must be above 0 for dropedge, got 0.0: or use gcn"),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nfdist import seeds
+from nfdist.config import RelationKind
 from nfdist.errors import ConfigError
 from nfdist.graph.relation import Relation, build_relations
 from nfdist.model.nodeformer import NodeFormer
@@ -16,6 +17,7 @@ from tests.model.building import ATTENTION, LABEL_INPUTS, MODEL, OPTIONS, RELATI
 from tests.model.reference import dense_forward
 
 NODES, FEATURES, OUTPUTS = 43, 9, 5
+KINDS: tuple[RelationKind, ...] = ("pattern", "power")
 GRAPH_ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
 GRAPH = Adjacency.from_edges(GRAPH_ENDS[0], GRAPH_ENDS[1], NODES)
 
@@ -40,7 +42,7 @@ def given_labels(*shape: int) -> torch.Tensor:
 
 
 def relations_of(net: NodeFormer) -> list[Relation]:
-    order, normalize = net.relation.order, net.relation.normalize
+    order, normalize = net.relation.num_patterns, net.relation.normalize
     return build_relations(GRAPH, order, normalize, torch.float64) if order else []
 
 
@@ -67,6 +69,26 @@ def used(net: NodeFormer, output: torch.Tensor) -> list[torch.Tensor]:
     parameters = [parameter for parameter in net.parameters() if parameter.numel()]
     reached = torch.autograd.grad(output.sum(), parameters, retain_graph=True, allow_unused=True)
     return [parameter for parameter, gradient in zip(parameters, reached, strict=True) if gradient is not None]
+
+
+def test_a_first_power_is_the_pattern_to_the_bit() -> None:
+    features, draw = inputs()
+    found = []
+    for kind in KINDS:
+        relation = replace(RELATION, order=1, kind=kind)
+        net = jittered(NodeFormer(FEATURES, OUTPUTS, MODEL, ATTENTION, relation, seed=3))
+        output = net(features, relations_of(net), draw, auxiliary_scale=0.5)
+        (output.logits.square().sum() + output.auxiliary_loss).backward()
+        found.append([output.logits, *(parameter.grad for parameter in net.parameters())])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_powers_take_one_relation() -> None:
+    net = build("powers")
+    features, draw = inputs()
+    with pytest.raises(ConfigError, match=r"relation\.order = 2 by powers needs 1 relations, one for each hop, got 2"):
+        net(features, build_relations(GRAPH, 2, dtype=torch.float64), draw)
 
 
 def test_float32_stays_close_to_float64() -> None:

@@ -3,9 +3,11 @@
 Compared are the loss and every gradient of the first step, and every weight after five.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention.kernel import Kernel
 from nfdist.collectives import total
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig, Scope
+from nfdist.config import AttentionConfig, ModelConfig, RelationConfig, RelationKind, Scope
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -22,7 +24,7 @@ from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.world import World
 from tests.model.building import jittered
-from tests.model.reference import finish, weighted
+from tests.model.reference import fed_forward, finish, related, weighted
 from tests.worlds import run_world
 
 NODES, FEATURES, CLASSES = 40, 6, 4
@@ -31,12 +33,27 @@ ATTENTION = AttentionConfig(noise_draws=3)
 TASK = Task("single", CLASSES)
 # Which rank has which nodes, by the size of the world: uneven, one node alone, none at all.
 DIVISIONS: dict[int, list[tuple[int, ...]]] = {1: [(40,)], 2: [(27, 13), (40, 0)], 3: [(20, 1, 19), (0, 33, 7)]}
-Case = tuple[Scope, Scope, int, float]  # of attention and of relations, their order, epsilon
+
+
+class Case(NamedTuple):
+    """The scopes of attention and of relations, and what else ranks must agree on."""
+
+    attention: Scope
+    relation: Scope
+    order: int
+    epsilon: float = 0.0
+    feed_forward: int = 0
+    kind: RelationKind = "pattern"
+
+
 SCOPES: tuple[Scope, ...] = ("rank", "world")
 CASES: list[Case] = [
-    *product(SCOPES, SCOPES, (1, 2), (0.0,)),
-    ("world", "world", 2, 1e-6),  # epsilon: the peak of all keys must be shared as well
-    ("world", "rank", 0, 0.0),
+    *itertools.starmap(Case, product(SCOPES, SCOPES, (1, 2))),
+    Case("world", "world", 2, epsilon=1e-6),  # the peak of all keys must be shared as well
+    Case("world", "rank", 0),
+    Case("world", "world", 2, kind="power"),
+    Case("world", "world", 3, feed_forward=2, kind="power"),
+    Case("rank", "rank", 2, kind="power"),
 ]
 
 
@@ -57,13 +74,13 @@ def pattern_of(matrix: Tensor) -> Adjacency:
     return Adjacency(indptr, matrix.nonzero()[:, 1], matrix.shape[1])
 
 
-def build(attention: Scope, relation: Scope, order: int, epsilon: float) -> NodeFormer:
+def build(case: Case) -> NodeFormer:
     net = NodeFormer(
         FEATURES,
         CLASSES,
-        MODEL,
-        replace(ATTENTION, scope=attention, epsilon=epsilon),
-        RelationConfig(order=order, scope=relation),
+        replace(MODEL, feed_forward=case.feed_forward),
+        replace(ATTENTION, scope=case.attention, epsilon=case.epsilon),
+        RelationConfig(order=case.order, kind=case.kind, scope=case.relation),
         seed=1,
     )
     return jittered(net)
@@ -106,10 +123,10 @@ def patterns(relation: str, order: int, sizes: tuple[int, ...]) -> list[Tensor]:
 
 def shared(world: World, case: Case, sizes: tuple[int, ...]) -> list[float]:
     """Loss and all gradients, added up over the ranks."""
-    _, relation, order, _ = case
-    net = build(*case)
+    relation, order = case.relation, case.order
+    net = build(case)
     own = slices(sizes)[world.rank]
-    matrices = patterns(relation, order, sizes)
+    matrices = patterns(relation, order, sizes)[: net.relation.num_patterns]
     halo = None
     if relation == "world" and order:
         mine = [pattern_of(matrix[own]) for matrix in matrices]
@@ -144,13 +161,13 @@ def relations_of(matrices: list[Tensor]) -> list[Relation]:
 
 
 def alone(case: Case, sizes: tuple[int, ...]) -> list[float]:
-    net = build(*case)
+    net = build(case)
     return train(net, World(), lambda step: dense_loss(net, step, case, sizes))
 
 
 def dense_loss(net: NodeFormer, step: int, case: Case, sizes: tuple[int, ...]) -> Tensor:
     """One process with all nodes and dense matrices: who hears whom is a mask."""
-    attention, relation, order, _ = case
+    attention, relation, order = case.attention, case.relation, case.order
     features, classes, labeled, node_ids = nodes()
     blocks = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
     heard = blocks if attention == "rank" else torch.ones(NODES, NODES, dtype=torch.bool)
@@ -168,12 +185,15 @@ def dense_loss(net: NodeFormer, step: int, case: Case, sizes: tuple[int, ...]) -
         out = torch.einsum("tshk,shd->thd", noisy, values) / noise.shape[2]
         for hop, matrix in enumerate(matrices):
             gate = layer.gates[hop].sigmoid()[:, None]
-            out = out + gate * torch.einsum("ts,shd->thd", weighted(matrix.double(), True), values)
+            one_step = related(matrices[0].double(), hop + 1, net.relation)
+            relation_matrix = one_step if case.kind == "power" else weighted(matrix.double(), True)
+            out = out + gate * torch.einsum("ts,shd->thd", relation_matrix, values)
         if order:
             edge_logs = dense_log_products(kernel, queries, keys) - logs.logsumexp(1)[:, None]
             edges = matrices[0].double()
             likelihood = likelihood + (edge_logs * (edges / edges.sum(1, keepdim=True))[:, :, None]).sum()
         hidden = finish(net, layer.output(out.flatten(1)) + hidden, index, draw, False)
+        hidden = fed_forward(net, hidden, index, draw)
     loss = TASK.loss(net.output(hidden)[labeled], classes[labeled]).mean
     if order:
         loss = loss + net.auxiliary_scale(0.7, int(matrices[0].sum())) * likelihood

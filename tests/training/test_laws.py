@@ -15,6 +15,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 from nfdist.training.sampling import Pools, Position
+from nfdist.world import World
 from tests.comparing import difference
 from tests.training.building import (
     build_lopsided_partition,
@@ -22,6 +23,7 @@ from tests.training.building import (
     config_of,
     flat_weights,
     resumed,
+    run_training,
     several,
     step_losses,
 )
@@ -52,6 +54,12 @@ SAME = {
     "edges by node, clipped": ["train.batch_nodes={batch}", "train.edge_loss_mean=nodes", "train.clip_norm=0.1"],
     "epsilon, order 1": ["train.batch_nodes={batch}", "attention.epsilon=1e-6", "relation.order=1"],
     "accumulated, averaged": ["train.batch_nodes={batch}", "train.accumulate=2", "train.ema=0.9"],
+    "powers, feed-forward": [
+        "train.batch_nodes={batch}",
+        "relation.kind=power",
+        "relation.order=3",
+        "model.feed_forward=2",
+    ],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
     "labels given": ["train.batch_nodes=0", "train.epochs=5", "train.label_inputs=0.4", "model.graph_layers=1"],
 }
@@ -160,14 +168,27 @@ def ranks_loss(
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("step", "more"), [(5, ()), (7, ()), (4, ("train.accumulate=2", "train.ema=0.9"))])
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [
+        (5, ()),
+        (7, ("relation.kind=power", "model.feed_forward=2", "train.label_inputs=0.3")),
+        (4, ("train.accumulate=2", "train.ema=0.9", "model.input_dropout=0.2")),
+    ],
+)
 def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int, more: tuple[str, ...]) -> None:
     """Ten batches at once, and some, an end (between epochs or within one), and the rest; all randomness on."""
     options = ["train.precision=float32", f"train.batch_nodes={-(-245 // 5 // size)}", "train.evaluate_every=1"]
     keeping = ["train.checkpoint_every=1", "train.keep=20", "attention.scope=world", "relation.scope=rank"]
-    keeping.append("train.label_inputs=0.3")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     texts = [settings.dump(config_of(graph, run, *options, *keeping, *more)) for run in (whole, cut)]
     run_world(size, resumed, *texts, str(whole), step)
-    assert len(step_losses(whole)) == (6 if more else 10)
+    assert len(step_losses(whole)) == (6 if "train.accumulate=2" in more else 10)
     assert training_of(cut) == training_of(whole)
+
+
+def test_powers_leave_no_files_beside_the_partition(tmp_path: Path) -> None:
+    path = build_partition(tmp_path / "partition")
+    config = config_of(path, tmp_path / "run", "relation.kind=power", "train.evaluate_every=1", "train.epochs=1")
+    run_training(World(), settings.dump(config))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["partition", "run"]
