@@ -45,7 +45,9 @@ def build_two_classes(folder: Path, *, one_sided: bool = False) -> Path:
     labels, split = stream.integers(0, 2, 90), np.arange(90) % 3
     if one_sided:
         labels[split == 1] = 0
-    rows = {f"{name}_idx": np.flatnonzero(split == code) for code, name in enumerate(("train", "valid", "test"))}
+    rows: dict[str, Any] = {
+        f"{name}_idx": np.flatnonzero(split == code) for code, name in enumerate(("train", "valid", "test"))
+    }
     features = (stream.standard_normal((90, 12)) + labels[:, None]).astype(np.float32)
     np.savez(folder / "two.npz", edge_index=stream.integers(0, 90, (2, 300)), feat=features, label=labels, **rows)
     partition(
