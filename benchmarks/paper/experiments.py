@@ -15,6 +15,7 @@ GROUPS = {
     "published": "The recipe of the published code, on the same splits",
     "alike": "NodeFormer with the epsilon and the draws of the published code, too",
     "best": "NodeFormer with settings chosen on validation scores",
+    "tuned": "NodeFormer and baselines with settings searched for, the same budget for each",
     "ablation": "Ablations",
     "baseline": "Baselines",
     "structure": "Structure learners",
@@ -36,6 +37,7 @@ NAMES = {
     "amazon2m": "Amazon2M",
     "mini-imagenet-knn": "Mini-ImageNet, k = 5",
     "mini-imagenet": "Mini-ImageNet, no graph",
+    "pubmed": "Pubmed",
 }
 # On these, five splits leave open which of NodeFormer and the published recipe is above: both have five more.
 MORE_SPLITS = {name: f"{name}-more" for name in ("actor", "20news-k5", "deezer-europe")}
@@ -138,6 +140,11 @@ STRUCTURE = {
 STRUCTURE_DATASETS = ("cora", "citeseer", "20news-k5")
 SLOW = ("20news-k5-idgl", "20news-k5-lds")  # a seed of these takes an hour or two
 
+# Settings that search.py found, a file for every dataset and method.
+TUNED = ROOT / "launch" / "tuned"
+TUNED_DATASETS = ("cora", "citeseer", "deezer-europe", "actor", "20news-k5", "20news", "pubmed")
+TUNED_METHODS = {"nodeformer": "NodeFormer", "mlp": "MLP", "gcn": "GCN", "gat": "GAT", "mixhop": "MixHop"}
+
 TEMPERATURES = (0.1, 0.25, 0.4, 0.7, 1.0)
 FEATURES = (10, 30, 50, 100)
 
@@ -152,6 +159,7 @@ def experiments() -> list[Experiment]:
             map(_alike, map(_nodeformer, ("deezer-europe", "20news-k5", "actor", "cora", "citeseer"))),
             [_alike(next(_more_splits("actor")))],
             _best(),
+            _tuned(),
             _ablations(),
             map(_nodeformer, ("20news-k10", "20news-k15", "20news-k20")),
             _baselines(),
@@ -228,6 +236,21 @@ def _best() -> Iterator[Experiment]:
             name,
             paper=PUBLISHED_FIGURES.get(name),
         )
+
+
+def tuned_row(dataset: str, method: str) -> Experiment:
+    """The row of a search, whether or not it has been made."""
+    config = TUNED / dataset / f"{method}.toml"
+    name = f"{TUNED_METHODS[method]}, tuned"
+    return Experiment(f"{dataset}-tuned-{method}", "tuned", dataset, name, str(config.relative_to(ROOT)), dataset)
+
+
+def _tuned() -> Iterator[Experiment]:
+    """Every configuration in launch/tuned."""
+    for dataset in TUNED_DATASETS:
+        for method in TUNED_METHODS:
+            if (TUNED / dataset / f"{method}.toml").exists():
+                yield tuned_row(dataset, method)
 
 
 def _ablations() -> Iterator[Experiment]:

@@ -18,6 +18,7 @@ class SeedScore:
     epoch: int
     valid: float
     test: float
+    smoothed_test: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ class Result:
     @property
     def mean(self) -> float:
         return statistics.fmean(self.tests)
+
+    @property
+    def smoothed_mean(self) -> float | None:
+        """The mean test score of smoothed answers, in percent, where every seed has them."""
+        scores = [score.smoothed_test for score in self.per_seed]
+        known = [100 * score for score in scores if score is not None]
+        return statistics.fmean(known) if known and len(known) == len(scores) else None
 
     @property
     def deviation(self) -> float | None:
@@ -78,7 +86,8 @@ def seed_scores(outcome: Mapping[str, Any]) -> tuple[SeedScore, ...]:
     found = []
     for seed in outcome["per_seed"]:
         best = seed.get("best") or seed
-        found.append(SeedScore(seed["seed"], best["epoch"], best["valid"], best["test"]))
+        smoothed = (seed.get("smoothed") or {}).get("test")
+        found.append(SeedScore(seed["seed"], best["epoch"], best["valid"], best["test"], smoothed))
     return tuple(found)
 
 

@@ -81,7 +81,7 @@ class Workshop:
         return result
 
     def _train(self, row: Experiment, source: Located, digest: str) -> dict[str, Any]:
-        partition = self._partition(row, source)
+        partition = self.partition(row, source)
         run = run_folder(self.work, row.id, digest)
         log = self.work / "logs" / row.id
         printed = self.children.run(command(row, partition, run), environment(dict(os.environ)), log)
@@ -91,7 +91,7 @@ class Workshop:
             raise RowError("ended without a result") from None
         return outcome
 
-    def _partition(self, row: Experiment, source: Located) -> Path:
+    def partition(self, row: Experiment, source: Located) -> Path:
         folder = partition_folder(row, source, self.work)
         with self.partitioning:
             if not folder.exists():
@@ -106,7 +106,7 @@ class Workshop:
         if source is None or out.exists():
             return
         say("scaling: measuring one epoch of each method on more and more nodes")
-        words = [sys.executable, str(HERE / "scaling.py"), "--partition", str(self._partition(row, source))]
+        words = [sys.executable, str(HERE / "scaling.py"), "--partition", str(self.partition(row, source))]
         try:
             self.children.run(
                 [*words, "--out", str(out)], environment(dict(os.environ)), self.work / "logs" / "scaling"

@@ -11,6 +11,7 @@ _COMMON: Mapping[str, Any] = {
     "train.learning_rate": _RATE,
     "train.weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
     "model.dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
+    "model.input_dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
     "model.channels": [32, 64, 128],
     "model.standardize": [True, False],
 }
@@ -18,13 +19,16 @@ _NORM = {"model.norm": ["layer", "none"]}
 SPACES: Mapping[str, Mapping[str, Any]] = {
     "nodeformer": {
         **_COMMON,
+        **_NORM,
         "model.layers": {"low": 1, "high": 3},
         "model.heads": [1, 2, 4],
         "model.activation": ["none", "elu"],
         "model.jumping_knowledge": [False, True],
-        "model.graph_layers": [0, 1, 2],
+        "model.graph_layers": [0, 1, 2, 3],
+        "model.branch_share": [0.2, 0.5, 0.8],
         "relation.gate": ["sigmoid", "identity"],
-        "train.edge_loss": [0.0, 0.01, 0.1, 1.0],
+        "train.edge_loss": [0.0, 0.1, 1.0],
+        "train.label_inputs": [0.0, 0.5],
     },
     "mlp": {**_COMMON, **_NORM, "model.layers": {"low": 1, "high": 4}},
     "gcn": {**_COMMON, **_NORM, "model.layers": {"low": 1, "high": 4}},
@@ -32,6 +36,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "train.learning_rate": {"low": 1e-2, "high": 0.5, "log": True},
         "train.weight_decay": {"low": 1e-7, "high": 1e-2, "log": True},
         "model.layers": {"low": 1, "high": 4},
+        "model.input_dropout": _COMMON["model.input_dropout"],
         "model.standardize": [True, False],
     },
     "gat": {
@@ -57,7 +62,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "train.edge_loss": [0.0, 0.1, 0.5],
     },
 }
-_OF_THE_GRAPH = ("model.graph_layers", "relation.gate", "train.edge_loss")
+_OF_THE_GRAPH = ("model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")
 
 
 def default_space(config: Config, fixed: Collection[str] = ()) -> Space:

@@ -1,6 +1,5 @@
 """A run of rows goes on where it stopped, tells what failed, and ends its processes."""
 
-import json
 import os
 import subprocess
 import sys
@@ -18,30 +17,12 @@ from results import read_result
 from sources import located_source, partition_folder, row_digest, write_subset
 from table import results_folder
 
-OUTCOME = {
-    "per_seed": [{"seed": 0, "best": {"epoch": 2, "train": 1.0, "valid": 0.5, "test": 0.4}}],
-    "seconds": {"train": 1.0, "wait": 0.5, "evaluate": 2.0},
-    "peak_memory_bytes": 1 << 20,
-}
+from tests.paper.building import RecordedChildren
+
 ROW = Experiment("digits", "stand-in", "digits", "NodeFormer", "launch/paper/mini-imagenet.toml", "digits")
 OTHER = Experiment(
     "other", "stand-in", "digits", "NodeFormer", "launch/paper/mini-imagenet.toml", "digits", ("model.heads=1",)
 )
-
-
-class RecordedChildren(Children):
-    """Runs nothing, remembers what was asked, and fails where a word says so."""
-
-    def __init__(self, broken: str = "never") -> None:
-        super().__init__()
-        self.asked: list[Sequence[str]] = []
-        self.broken = broken
-
-    def run(self, command: Sequence[str], environment: dict[str, str], log: Path) -> str:
-        self.asked.append(command)
-        if self.broken in command:
-            raise RowError(f"exit code 1: {ROOT}/launch is broken")
-        return f"words first\n{json.dumps(OUTCOME)}\n"
 
 
 def made_workshop(folder: Path, children: Children) -> run.Workshop:

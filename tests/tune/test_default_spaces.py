@@ -23,5 +23,5 @@ def test_what_is_fixed_or_needs_a_graph_is_left_out() -> None:
     base = with_values(Config(), {"relation.order": 0, "train.edge_loss": 0.0})
     space = default_space(base, ["model.heads"])
     assert set(SPACES["nodeformer"]) - set(space) == {
-        *("model.heads", "model.graph_layers", "relation.gate", "train.edge_loss")
+        *("model.heads", "model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")
     }

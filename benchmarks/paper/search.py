@@ -1,0 +1,158 @@
+"""Settings for the tuned rows of the table: `nfdist tune` for every dataset and method, the same budget for each.
+
+    NFDIST_DATA=FOLDER python benchmarks/paper/search.py [--minutes 10] [--jobs 2] [--only PATTERN ...] [--work DIR]
+
+A search has so many minutes of one core, begins with NodeFormer's settings for the graph or a baseline's usual ones,
+and looks at the validation scores of two redrawn splits. What it finds is launch/tuned/DATASET/METHOD.toml; `run.py`
+trains these on five splits. A search that has had its minutes is not repeated; with more of them it goes on.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from children import RowError
+from experiments import ROOT, TUNED, TUNED_DATASETS, TUNED_METHODS, Experiment, tuned_row
+from run import Workshop, environment, say
+from sources import located_source
+from table import results_folder
+
+from nfdist import settings
+from nfdist.api import configure
+from nfdist.config import Config
+from nfdist.fields import each_setting
+from nfdist.files import replace_file
+from nfdist.tune.usual import usual_config
+
+SEARCHED_SEEDS = (0, 1)
+SEEDS = (0, 1, 2, 3, 4)
+SPLIT = "random:0.5/0.25/0.25"
+NO_GRAPH = ("relation.order=0", "relation.gate=none", "model.graph_layers=0", "train.edge_loss=0")
+MANY = 100_000  # trials: the time decides
+
+
+@dataclass(frozen=True)
+class Search:
+    """The study of one method on one dataset, in a folder of its own."""
+
+    workshop: Workshop
+    row: Experiment
+
+    @property
+    def folder(self) -> Path:
+        return self.workshop.work / "searches" / self.row.id
+
+    def run(self, minutes: float) -> str:
+        """Search for what is left of the minutes, write what was found, and say so."""
+        source = located_source(self.row)
+        assert source is not None
+        partition = self.workshop.partition(self.row, source)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        base = self.folder / "base.toml"
+        if not base.exists():
+            replace_file(base, settings.dump(self._base(partition)))
+        spent_file = self.folder / "minutes.json"
+        spent = json.loads(spent_file.read_text()) if spent_file.exists() else 0.0
+        if spent < minutes - 0.01:
+            started = time.monotonic()
+            self._tune(base, minutes - spent)
+            spent += (time.monotonic() - started) / 60
+            replace_file(spent_file, json.dumps(spent))
+        return self._write(minutes)
+
+    def _base(self, partition: Path) -> Config:
+        """Where the search begins."""
+        method = self.row.id.rpartition("-")[2]
+        overrides = [f"data.split={SPLIT}", f"train.seeds={list(SEARCHED_SEEDS)}"]
+        own = configure(str(partition), [*overrides, *(NO_GRAPH if self.row.dataset == "20news" else ())], {})
+        chosen = configure(own, []) if method == "nodeformer" else usual_config(own, method)
+        return replace(chosen, run=replace(chosen.run, dir=str(self.folder / "run"), device="cpu"))
+
+    def _tune(self, base: Path, minutes: float) -> None:
+        words = ["tune", str(base), "--out", str(self.folder / "study"), "--trials", str(MANY)]
+        command = [sys.executable, "-m", "nfdist", *words, "--hours", str(minutes / 60)]
+        variables = environment(dict(os.environ))
+        self.workshop.children.run(command, variables, self.workshop.work / "logs" / f"search-{self.row.id}")
+
+    def _write(self, minutes: float) -> str:
+        """The configuration of the best trial, as launch/tuned has it."""
+        best = self.folder / "study" / "best.toml"
+        found = settings.load(best)
+        found = replace(
+            found,
+            data=replace(found.data, partition=f"partitions/{self.row.recipe}"),
+            train=replace(found.train, seeds=SEEDS),
+            run=Config().run,
+        )
+        trials = (self.folder / "study" / "trials.csv").read_text().splitlines()[1:]
+        counts = {state: sum(f",{state}," in line for line in trials) for state in ("complete", "pruned", "failed")}
+        tried = ", ".join(f"{count} {state}" for state, count in counts.items())
+        first = best.read_text().splitlines()[0].removeprefix("# ")
+        head = f"# {self.row.method}: {minutes:g} minutes of one core, trials: {tried}.\n# {first}"
+        path = ROOT / self.row.config
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, f"{head}\n{shown(found)}")
+        return f"{self.row.id}: {first} ({tried})"
+
+
+def shown(config: Config) -> str:
+    """The settings that are not as by default."""
+    sections: dict[str, list[str]] = {}
+    for name, field in each_setting(Config):
+        value: Any = attrgetter(name)(config)
+        if value != field.default and name != "observe.port":
+            section, _, key = name.rpartition(".")
+            sections.setdefault(section, []).append(f"{key} = {settings.emit(value)}")
+    return "".join(f"\n[{section}]\n" + "".join(f"{line}\n" for line in lines) for section, lines in sections.items())
+
+
+def searches(workshop: Workshop, patterns: Sequence[str]) -> Iterator[Search]:
+    for dataset in TUNED_DATASETS:
+        for method in TUNED_METHODS:
+            row = tuned_row(dataset, method)
+            if not patterns or any(fnmatchcase(row.id, pattern) for pattern in patterns):
+                yield Search(workshop, row)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of one core, for each search (default 10)")
+    parser.add_argument("--jobs", type=int, default=2, help="searches side by side (default 2)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="PATTERN", help='ids of rows, such as "cora-*"')
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "paper", help="for partitions, studies and logs")
+    options = parser.parse_args()
+    if not os.environ.get("NFDIST_DATA"):
+        say("NFDIST_DATA is not set: name the folder that has cora.npz and the other datasets")
+        return 2
+    workshop = Workshop(options.work.absolute(), results_folder(False))
+    wanted = [one for one in searches(workshop, options.only) if located_source(one.row) is not None]
+    say(
+        f"{len(wanted)} searches of {options.minutes:g} minutes for {TUNED.relative_to(ROOT)}, {options.jobs} at a time"
+    )
+    failed = 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        try:
+            for one in [pool.submit(search.run, options.minutes) for search in wanted]:
+                try:
+                    say(one.result())
+                except RowError as error:
+                    failed += 1
+                    say(f"failed, {error}")
+        except KeyboardInterrupt:
+            workshop.children.stop()
+            pool.shutdown(cancel_futures=True)
+            return 130
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Searches for the tuned rows: the same budget for each, written so that `run.py` trains what was found."""
+
+import json
+from pathlib import Path
+
+import experiments
+import pytest
+import search
+from experiments import tuned_row
+from run import Workshop
+
+from nfdist import settings
+from nfdist.config import Config
+from tests.paper.building import RecordedChildren
+from tests.training.building import build_partition
+
+BEST = """# Trial 3: validation accuracy 0.9000, the mean of seeds 0, 1.
+
+[data]
+partition = "/a/machine/of/mine"
+split = "random:0.5/0.25/0.25"
+
+[model]
+name = "gcn"
+dropout = 0.25
+
+[relation]
+order = 1
+
+[train]
+edge_loss = 0.0
+seeds = [0, 1]
+
+[run]
+dir = "/a/machine/of/mine/run"
+"""
+TRIALS = "trial,state,valid\n0,complete,0.8\n1,pruned,\n2,failed,\n3,complete,0.9\n"
+
+
+class Searching(RecordedChildren):
+    """Leaves what `nfdist tune` leaves."""
+
+    def run(self, command: list[str], environment: dict[str, str], log: Path) -> str:  # type: ignore[override]
+        if "tune" in command:
+            study = Path(command[command.index("--out") + 1])
+            study.mkdir(exist_ok=True)
+            (study / "best.toml").write_text(BEST)
+            (study / "trials.csv").write_text(TRIALS)
+        return super().run(command, environment, log)
+
+
+@pytest.fixture
+def searching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> search.Search:
+    partition = build_partition(tmp_path / "graph", 1)
+    monkeypatch.setattr(Workshop, "partition", lambda *_: partition)
+    monkeypatch.setattr(search, "ROOT", tmp_path)
+    monkeypatch.setattr(search, "located_source", lambda row: row)
+    return search.Search(Workshop(tmp_path / "work", tmp_path / "results", Searching()), tuned_row("cora", "gcn"))
+
+
+def test_what_is_found_can_be_trained_anywhere_on_five_splits(searching: search.Search, tmp_path: Path) -> None:
+    assert "2 complete, 1 pruned, 1 failed" in searching.run(2.0)
+    path = tmp_path / "launch" / "tuned" / "cora" / "gcn.toml"
+    text = path.read_text()
+    assert text.startswith("# GCN, tuned: 2 minutes of one core, trials: 2 complete, 1 pruned, 1 failed.\n# Trial 3:")
+    assert "/a/machine" not in text
+    found = settings.load(path)
+    assert (found.data.partition, found.model.dropout, found.train.seeds) == ("partitions/cora", 0.25, (0, 1, 2, 3, 4))
+    assert found.run == Config().run
+
+
+def test_a_search_begins_with_usual_settings_and_ends_with_its_minutes(searching: search.Search) -> None:
+    searching.run(2.0)
+    base = settings.load(searching.folder / "base.toml")
+    assert (base.model.name, base.model.standardize, base.train.seeds) == ("gcn", False, (0, 1))
+    children = searching.workshop.children
+    assert isinstance(children, Searching)
+    (searching.folder / "minutes.json").write_text(json.dumps(2.0))
+    searching.run(2.0)
+    assert len(children.asked) == 1  # it has had them
+    searching.run(5.0)
+    assert len(children.asked) == 2
+    assert float(children.asked[1][-1]) == pytest.approx(3 / 60)
+
+
+def test_every_search_is_a_row_once_it_has_found_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "ROOT", tmp_path)
+    monkeypatch.setattr(experiments, "TUNED", tmp_path / "launch" / "tuned")
+    assert not list(experiments._tuned())
+    (tmp_path / "launch" / "tuned" / "actor").mkdir(parents=True)
+    (tmp_path / "launch" / "tuned" / "actor" / "mlp.toml").touch()
+    (row,) = experiments._tuned()
+    assert (row.id, row.dataset, row.config) == ("actor-tuned-mlp", "actor", "launch/tuned/actor/mlp.toml")
