@@ -41,11 +41,14 @@ def test_what_is_given_wins_over_them_and_they_over_the_defaults(
 
 @pytest.mark.parametrize(("nodes", "edges"), [(1000, 0), (1000, 10), (10**6, 10**7)])
 def test_they_follow_from_the_size_of_the_graph(nodes: int, edges: int) -> None:
-    graph: Any = SimpleNamespace(num_nodes=nodes, num_edges=edges)
+    graph: Any = SimpleNamespace(num_nodes=nodes, num_edges=edges, manifest=SimpleNamespace(feature_kind="dense"))
     found = settings.parse(graph_settings(graph))
     assert found.train.batch_nodes == (BATCH_NODES if nodes == 10**6 else 0)
     assert (found.relation.order, found.model.graph_layers) == ((1, 2) if edges else (0, 0))
     assert f"{edges:,} edges" in describe_choice(graph, found, None)
+    assert found.model.input_dropout == 0
+    graph.manifest.feature_kind = "sparse"
+    assert settings.parse(graph_settings(graph)).model.input_dropout > 0
 
 
 def test_a_branch_has_most_of_the_say_where_neighbors_are_alike(tmp_path: Path) -> None:
