@@ -7,7 +7,7 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 DGL ?= $(shell sed -n 's/^dgl==\([^;]*\);.*/\1/p' constraints.txt)
 BIN := .venv/bin
 
-.PHONY: setup test test-slow test-multihost test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare paper paper-quick clean
+.PHONY: setup test test-slow test-multihost test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
 
 setup: .venv/ready
 
@@ -102,6 +102,14 @@ bench-compare: .venv/ready
 
 bench-waiting: .venv/ready
 	$(BIN)/python benchmarks/paper/waiting.py
+
+# What a training without settings comes to beside baselines, on the graphs in NFDIST_DATA: hours.
+bench-defaults: .venv/ready
+	$(BIN)/python benchmarks/defaults.py --rates 0.001,0.003,0.01
+
+# Settings for the tuned rows of the paper's tables, the same budget for each method: hours.
+paper-search: .venv/ready
+	$(BIN)/python benchmarks/paper/search.py
 
 # The paper's tables and figures: hours, a row at a time; the same command goes on where it was stopped.
 paper: .venv/ready
