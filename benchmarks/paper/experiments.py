@@ -240,7 +240,7 @@ def _best() -> Iterator[Experiment]:
 
 def tuned_row(dataset: str, method: str) -> Experiment:
     """The row of a search, whether or not it has been made."""
-    config = TUNED / dataset / f"{method}.toml"
+    config = TUNED / f"{dataset}-{method}.toml"
     name = f"{TUNED_METHODS[method]}, tuned"
     return Experiment(f"{dataset}-tuned-{method}", "tuned", dataset, name, str(config.relative_to(ROOT)), dataset)
 
@@ -249,7 +249,7 @@ def _tuned() -> Iterator[Experiment]:
     """Every configuration in launch/tuned."""
     for dataset in TUNED_DATASETS:
         for method in TUNED_METHODS:
-            if (TUNED / dataset / f"{method}.toml").exists():
+            if (TUNED / f"{dataset}-{method}.toml").exists():
                 yield tuned_row(dataset, method)
 
 

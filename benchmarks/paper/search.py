@@ -3,7 +3,7 @@
     NFDIST_DATA=FOLDER python benchmarks/paper/search.py [--minutes 10] [--jobs 2] [--only PATTERN ...] [--work DIR]
 
 A search has so many minutes of one core, begins with NodeFormer's settings for the graph or a baseline's usual ones,
-and looks at the validation scores of two redrawn splits. What it finds is launch/tuned/DATASET/METHOD.toml; `run.py`
+and looks at the validation scores of two redrawn splits. What it finds is launch/tuned/DATASET-METHOD.toml; `run.py`
 trains these on five splits. A search that has had its minutes is not repeated; with more of them it goes on.
 """
 

@@ -60,7 +60,7 @@ def searching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> search.Search:
 
 def test_what_is_found_can_be_trained_anywhere_on_five_splits(searching: search.Search, tmp_path: Path) -> None:
     assert "2 complete, 1 pruned, 1 failed" in searching.run(2.0)
-    path = tmp_path / "launch" / "tuned" / "cora" / "gcn.toml"
+    path = tmp_path / "launch" / "tuned" / "cora-gcn.toml"
     text = path.read_text()
     assert text.startswith("# GCN, tuned: 2 minutes of one core, trials: 2 complete, 1 pruned, 1 failed.\n# Trial 3:")
     assert "/a/machine" not in text
@@ -87,7 +87,7 @@ def test_every_search_is_a_row_once_it_has_found_something(tmp_path: Path, monke
     monkeypatch.setattr(experiments, "ROOT", tmp_path)
     monkeypatch.setattr(experiments, "TUNED", tmp_path / "launch" / "tuned")
     assert not list(experiments._tuned())
-    (tmp_path / "launch" / "tuned" / "actor").mkdir(parents=True)
-    (tmp_path / "launch" / "tuned" / "actor" / "mlp.toml").touch()
+    (tmp_path / "launch" / "tuned").mkdir(parents=True)
+    (tmp_path / "launch" / "tuned" / "actor-mlp.toml").touch()
     (row,) = experiments._tuned()
-    assert (row.id, row.dataset, row.config) == ("actor-tuned-mlp", "actor", "launch/tuned/actor/mlp.toml")
+    assert (row.id, row.dataset, row.config) == ("actor-tuned-mlp", "actor", "launch/tuned/actor-mlp.toml")
