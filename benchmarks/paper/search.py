@@ -4,12 +4,14 @@
 
 A search has so many minutes of one core, begins with NodeFormer's settings for the graph or a baseline's usual ones,
 and looks at the validation scores of two redrawn splits. What it finds is launch/tuned/DATASET-METHOD.toml; `run.py`
-trains these on five splits. A search that has had its minutes is not repeated; with more of them it goes on.
+trains these on five splits. A search whose file says that it has had its minutes is not repeated; with more of them it
+goes on, if its study is still in the work folder.
 """
 
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +40,7 @@ SEEDS = (0, 1, 2, 3, 4)
 SPLIT = "random:0.5/0.25/0.25"
 NO_GRAPH = ("relation.order=0", "relation.gate=none", "model.graph_layers=0", "train.edge_loss=0")
 MANY = 100_000  # trials: the time decides
+UNIT = "minutes of one core"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,15 @@ class Search:
     @property
     def folder(self) -> Path:
         return self.workshop.work / "searches" / self.row.id
+
+    @property
+    def path(self) -> Path:
+        return ROOT / self.row.config
+
+    def is_done(self, minutes: float) -> bool:
+        """Whether what was found is there, by a search that was as long."""
+        said = re.match(rf"# .*: (\S+) {UNIT}", self.path.read_text()) if self.path.exists() else None
+        return said is not None and float(said[1]) >= minutes
 
     def run(self, minutes: float) -> str:
         """Search for what is left of the minutes, write what was found, and say so."""
@@ -97,10 +109,9 @@ class Search:
         counts = {state: sum(f",{state}," in line for line in trials) for state in ("complete", "pruned", "failed")}
         tried = ", ".join(f"{count} {state}" for state, count in counts.items())
         first = best.read_text().splitlines()[0].removeprefix("# ")
-        head = f"# {self.row.method}: {minutes:g} minutes of one core, trials: {tried}.\n# {first}"
-        path = ROOT / self.row.config
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, f"{head}\n{shown(found)}")
+        head = f"# {self.row.method}: {minutes:g} {UNIT}, trials: {tried}.\n# {first}"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path, f"{head}\n{shown(found)}")
         return f"{self.row.id}: {first} ({tried})"
 
 
@@ -134,7 +145,8 @@ def main() -> int:
         say("NFDIST_DATA is not set: name the folder that has cora.npz and the other datasets")
         return 2
     workshop = Workshop(options.work.absolute(), results_folder(False))
-    wanted = [one for one in searches(workshop, options.only) if located_source(one.row) is not None]
+    here = [one for one in searches(workshop, options.only) if located_source(one.row) is not None]
+    wanted = [one for one in here if not one.is_done(options.minutes)]
     say(
         f"{len(wanted)} searches of {options.minutes:g} minutes for {TUNED.relative_to(ROOT)}, {options.jobs} at a time"
     )

@@ -70,6 +70,7 @@ def test_what_is_found_can_be_trained_anywhere_on_five_splits(searching: search.
 
 
 def test_a_search_begins_with_usual_settings_and_ends_with_its_minutes(searching: search.Search) -> None:
+    assert not searching.is_done(2.0)
     searching.run(2.0)
     base = settings.load(searching.folder / "base.toml")
     assert (base.model.name, base.model.standardize, base.train.seeds) == ("gcn", False, (0, 1))
@@ -81,6 +82,7 @@ def test_a_search_begins_with_usual_settings_and_ends_with_its_minutes(searching
     searching.run(5.0)
     assert len(children.asked) == 2
     assert float(children.asked[1][-1]) == pytest.approx(3 / 60)
+    assert [searching.is_done(minutes) for minutes in (2.0, 5.0, 5.5)] == [True, True, False]
 
 
 def test_every_search_is_a_row_once_it_has_found_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
