@@ -57,12 +57,17 @@ def main(argv: Sequence[str] | None = None, process_ends: bool = False) -> int:
     """
     set_environment()
     launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
+    words = list(sys.argv[1:] if argv is None else argv)
     with Interruptible(launcher) as interruptible:
-        code = _run(list(sys.argv[1:] if argv is None else argv), interruptible, process_ends)
-        code = _flushed(code)
-        if process_ends:
+        try:
+            code = _flushed(_run(words, interruptible, process_ends))
+            if process_ends:
+                interruptible.heed()
+            return code
+        except (Stopped, KeyboardInterrupt) as stop:  # here, since one may come after the command has ended, too
             interruptible.heed()
-        return code
+            files.abandon()
+            return _report_stop(stop, _asked(words) or "nfdist")
 
 
 def _flushed(code: int) -> int:
@@ -139,10 +144,6 @@ def _run(words: list[str], interruptible: Interruptible, process_ends: bool) -> 
         if finished.code:
             raise
         return 0
-    except (Stopped, KeyboardInterrupt) as stop:
-        interruptible.heed()
-        files.abandon()
-        return _report_stop(stop, command)
     except NfdistError as error:
         _report(error)
         return 2

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import types
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from nfdist import __version__
+from nfdist.cli import main as command_line
 from nfdist.cli.main import COMMANDS, main, set_environment
 from nfdist.errors import PartitionError
 
@@ -108,6 +110,20 @@ def test_bug_is_a_traceback_and_exit_1() -> None:
 def test_interrupt_is_one_line_and_exit_130() -> None:
     done = with_demo("raise KeyboardInterrupt")
     assert (done.returncode, done.stderr) == (130, "nfdist: interrupted: run the same command again\n")
+
+
+def test_signal_after_the_end_of_a_command_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flushed = command_line._flushed
+
+    def stopped(code: int) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return flushed(code)
+
+    monkeypatch.setattr(command_line, "_flushed", stopped)
+    assert main(["--version"]) == 143
+    assert capfd.readouterr().err == "nfdist: SIGTERM: stopped; run the same command again\n"
 
 
 @pytest.mark.parametrize("flags", [(), ("-u",)])

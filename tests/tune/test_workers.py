@@ -46,7 +46,7 @@ def test_a_study_of_two_workers_goes_on_after_any_end(number: signal.Signals, gr
     )
     config.write_text(f'data.partition = "{graph}"\n{text}{search}')
     command = [sys.executable, "-m", "nfdist", "tune", str(config), "--out", str(tmp_path / "out"), "--workers", "2"]
-    command += ["--trials", "12", "train.epochs=40"]
+    command += ["--trials", "12", "train.epochs=200"]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     assert first.stderr is not None
     with first:
