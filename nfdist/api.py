@@ -187,6 +187,11 @@ class Predictor:
         """The columns of ids, labels and probabilities."""
         if top_k < 1:
             raise ConfigError(f"top_k must be at least 1, got {top_k}")
+        if lonely := new_nodes.count_without_edges(self.store):
+            log.notice(
+                f"{lonely:,} of the rows are nodes of the graph that have edges there and none here: they are answered "
+                "as if they had none; give theirs as edges, or in a column neighbors"
+            )
         schema, task = self.store.manifest.schema, Task(self.store.task, self.store.num_classes)
         logits = self._predictor.logits(new_nodes)
         return {id_name(schema): new_nodes.ids, **answers(task, logits, top_k, schema, probabilities)}

@@ -187,7 +187,7 @@ def _other_metric(outcome: dict[str, Any]) -> str:
 
 def _line(title: str, scores: dict[str, Any], name: str) -> str:
     line = f"  {title:16}{_number(scores[name]):>12}{_number(scores['loss'][name]):>12}"
-    other = scores.get(_other_metric(scores))  # none of smoothed scores
+    other = scores.get(_other_metric(scores))
     return f"{line}{_number(other[name]):>12}" if other else line
 
 

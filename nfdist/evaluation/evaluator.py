@@ -194,7 +194,10 @@ class Evaluator:
             known = Rows(self._task, evaluation.logits, labels, own == TRAIN)
             subject = Subject(trained, known, own, scores)
             smoothed = smooth_model(self._full, world, run, subject, keep=keep, remember=wanted.writes)
-            facts["smoothed"] = None if smoothed is None else smoothed.facts()
+            facts["smoothed"] = None
+            if smoothed is not None:
+                accuracy = self._accuracy(smoothed.scores, smoothed.logits, labels, own)
+                facts["smoothed"] = {**smoothed.facts(), "accuracy": accuracy}
             remembered = None if keep is None or smoothed is None else keep.finish(smoothed)
         if states is not None:
             states.write_summaries(evaluation.summaries, trained, remembered)

@@ -40,6 +40,15 @@ class NewNodes:
     weights: NDArray[np.float32] | None = None
     among_weights: NDArray[np.float32] | None = None
 
+    def count_without_edges(self, store: Store) -> int:
+        """How many rows stand for nodes that have neighbors in the graph, and come without any."""
+        lonely = self.node_ids[(np.diff(self.neighbors[0]) == 0) & (self.node_ids >= 0)]
+        count = 0
+        for number, part in enumerate(store.parts):
+            rows = lonely[(lonely >= part.start) & (lonely < part.stop)] - part.start
+            count += int((store.in_edges_of(number, rows)[1] > 0).sum()) if len(rows) else 0
+        return count
+
     @staticmethod
     def read(path: Path, store: Store, edges: Path | None = None, together: bool = False) -> "NewNodes":
         """The rows of a Parquet or CSV file, with the edges of another."""

@@ -77,8 +77,8 @@ class States:
         if made_from != _made_from(trained):
             raise CheckpointError(
                 f"{folder} was made from seed {made_from.get('seed')}, step {made_from.get('step')}, the model is that "
-                f"of seed {trained.seed}, step {trained.step}, or has other settings: {cure}, or name its checkpoint "
-                "with --checkpoint"
+                f"of seed {trained.seed}, step {trained.step}, with other weights or settings: {cure}, or name its "
+                "checkpoint with --checkpoint"
             )
         mapped = {name: _map(Gate(folder / name, facts, cure, CheckpointError)) for name, facts in stored.items()}
         hidden, branch = (

@@ -103,9 +103,13 @@ class Schema:
         return [self.class_names[number] for number in numbers] if self.class_names else list(numbers)
 
     def by_class(self, values: Sequence[Any]) -> list[Any] | dict[str, Any]:
-        """One value a class or question by its name, a list where they have none."""
-        named = self.class_names and len(self.class_names) == len(values)
-        return dict(zip(map(str, self.class_names), values, strict=True)) if named else list(values)
+        """One value a class or question by its name, a list where they have none.
+
+        One value of two classes is of the question whether it is the second.
+        """
+        names = self.class_names[1:] if len(values) == 1 and len(self.class_names) == 2 else self.class_names
+        named = names and len(names) == len(values)
+        return dict(zip(map(str, names), values, strict=True)) if named else list(values)
 
     def lines(self) -> list[str]:
         """A table of the columns: what each is, how it is used, how many nodes lack it, and its range."""

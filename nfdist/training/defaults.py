@@ -23,7 +23,7 @@ ALIKE = 0.3  # more alike than this, and the branch has most of the say; seen: C
 def training_homophily(store: Store, sampled_nodes: int = SAMPLED_NODES) -> float | None:
     """How much more often than by chance the ends of an edge among training nodes are of one class; 1 is always.
 
-    None where it cannot be said: too few such edges, several labels a node, or parts on other hosts.
+    None where it cannot be said: too few such edges or one class, several labels a node, or parts on other hosts.
     """
     if store.task == "multi" or len(store.held_parts) < len(store.parts):
         return None
@@ -37,7 +37,9 @@ def training_homophily(store: Store, sampled_nodes: int = SAMPLED_NODES) -> floa
         return None
     shares = torch.bincount(ends.flatten(), minlength=store.num_classes) / ends.numel()
     chance = float(shares.square().sum())
-    return (float((ends[0] == ends[1]).double().mean()) - chance) / max(1 - chance, 1e-9)
+    if chance == 1:
+        return None  # of one class
+    return (float((ends[0] == ends[1]).double().mean()) - chance) / (1 - chance)
 
 
 def graph_settings(
@@ -83,4 +85,6 @@ def describe_choice(graph: Description, config: Config, homophily: float | None)
         said += f", whose ends are {'' if homophily >= ALIKE else 'not '}alike ({homophily:.2f})"
     if model.graph_layers:
         said += f", with {model.branch_share:.0%} of the answer by a branch of graph convolutions"
+    if model.input_dropout:
+        said += f", {model.input_dropout:.0%} of the features left out of each step"
     return f"settings for this graph: {said}; config.toml in the run has all"

@@ -192,6 +192,8 @@ def _begin_run(job: Job, place: Place, earlier: Run | None, restored: Restored |
         run = Run.create(Path(job.config.run.dir), job.config, place.launch) if earlier is None else earlier
         run = run if earlier is None else run.reconfigured(job.config)
         if restored is None:  # metrics tell of steps that came to no checkpoint
+            if earlier is not None:
+                log.notice(f"{run.path} has no whole checkpoint: its training begins anew")
             run.metrics_file.truncate(0)
         else:
             _take_up(run, restored)
@@ -223,6 +225,11 @@ def _check_unchanged(run: Run, config: Config) -> None:
                 f"{run.path} was begun with {name} = {before[name]}, not {value}: leave it as it was, or begin a run "
                 "in another run.dir (train.init_from takes weights along)"
             )
+    if config.train.schedule == "cosine" and config.train.epochs != run.config.train.epochs:
+        log.notice(
+            f"train.epochs was {run.config.train.epochs} and is {config.train.epochs}: from here on the learning rate "
+            "falls to another end, and the run is not that of so many epochs at once"
+        )
 
 
 def _take_up(run: Run, restored: Restored) -> None:

@@ -65,7 +65,7 @@ class State:
 
     def trouble(self) -> str | None:
         """What is wrong with a training that has come to nothing, and what to try."""
-        cures = "try another train.learning_rate, model.standardize=true, or more train.epochs"
+        cures = "try another train.learning_rate, more train.epochs, or the settings of nfdist train PARTITION"
         if self.best is not None and self.best.get("predicted_classes") == 1:
             return f"all nodes are predicted as one class: {cures}, or train.class_weights=balanced"
         if None not in (self.first_loss, self.last_loss) and self.last_loss > UNMOVED * self.first_loss:  # type: ignore[operator]

@@ -62,6 +62,7 @@ def test_raw_and_smoothed_scores_are_told_apart(run: Path, capsys: pytest.Captur
     facts = json.loads(last)
     smoothed = facts["smoothed"]
     assert smoothed.keys() >= {"metric", "train", "valid", "test", "loss", "strengths", "seconds"}
+    assert smoothed["accuracy"] == {name: smoothed[name] for name in ("train", "valid", "test")}  # the metric of it
     assert smoothed["valid"] > facts["valid"]  # or nothing would be smoothed
     for name in ("train", "valid", "test"):
         (raw,) = (line.split() for line in table if line.split()[:1] == [name])

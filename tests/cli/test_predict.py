@@ -79,6 +79,22 @@ def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(
     assert torch.allclose(torch.tensor(mine["top_probabilities"]), torch.tensor(wanted["top_probabilities"]), rtol=1e-4)
 
 
+def test_nodes_of_the_graph_without_their_edges_are_told_of(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store.open(Run.open(run).config.data.partition)
+    everyone = torch.arange(store.num_nodes)
+    heard = store.induced(everyone).indptr.diff()
+    chosen = [int(heard.argmax()), int((heard > 0).nonzero()[-1])]
+    names = store.original_ids(torch.tensor(chosen)).tolist()
+    told = "of the rows are nodes of the graph that have edges there and none here"
+    for neighbors, count in ((None, 2), ([[names[1]], None, None], 1), ([names, names, [3]], 0)):
+        file = new_nodes(tmp_path / "new.parquet", id=[*names, 10**9], neighbors=neighbors)
+        assert main(["predict", *map(str, (run, file, "--out", tmp_path / "out.parquet"))]) == 0
+        errors = capsys.readouterr().err
+        assert (f"{count} {told}" in errors) if count else (told not in errors)
+
+
 def test_what_the_graph_did_not_have_is_told_and_changes_nothing(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,7 +61,7 @@ def test_partial_sums_of_powers_are_those_of_the_definition(graph: Store, tmp_pa
 @pytest.mark.parametrize("changed", [{"step": 11}, {"seed": 5}, {"fingerprint": "another"}])
 def test_those_of_another_model_are_refused(changed: dict[str, Any], graph: Store, tmp_path: Path) -> None:
     trained = made(graph, tmp_path)
-    with pytest.raises(CheckpointError, match="or has other settings"):
+    with pytest.raises(CheckpointError, match="with other weights or settings"):
         States.open(tmp_path, replace(trained, **changed))
 
 
@@ -70,7 +70,7 @@ def test_another_answering_setting_refuses_them_and_one_of_training_does_not(gra
     config = trained.config
     States.open(tmp_path, replace(trained, config=replace(config, train=replace(config.train, learning_rate=0.5))))
     colder = replace(config, attention=replace(config.attention, eval_temperature=0.125))
-    with pytest.raises(CheckpointError, match="or has other settings"):
+    with pytest.raises(CheckpointError, match="with other weights or settings"):
         States.open(tmp_path, replace(trained, config=colder))
 
 
@@ -92,5 +92,5 @@ def test_a_setting_that_came_later_refuses_them_only_where_it_changes_something(
     if good:
         States.open(tmp_path, later)
     else:
-        with pytest.raises(CheckpointError, match="or has other settings"):
+        with pytest.raises(CheckpointError, match="with other weights or settings"):
             States.open(tmp_path, later)

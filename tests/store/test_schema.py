@@ -48,7 +48,7 @@ def test_the_table_has_a_line_for_every_column_and_why_others_are_left_out() -> 
 
 def test_values_of_classes_have_their_names_where_there_are_some() -> None:
     assert SCHEMA.by_class([0.5, None]) == {"free": 0.5, "paid": None}
-    assert SCHEMA.by_class([0.5]) == [0.5]  # a score of both classes together
+    assert SCHEMA.by_class([0.5]) == {"paid": 0.5}  # of the question whether it is the second
     assert Schema.of_matrix(1).by_class([1, 2, 3]) == [1, 2, 3]
     assert SCHEMA.names_of([1, 0]) == ["paid", "free"]
     assert Schema.of_matrix(1).names_of([1, 0]) == [1, 0]
