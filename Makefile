@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3.13 python3.1
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 DGL ?= $(shell sed -n 's/^dgl==\([^;]*\);.*/\1/p' constraints.txt)
 BIN := .venv/bin
+# A worker more than cores, since some tests mostly wait, and at most four.
+TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 3 ? cores + 1 : 4 )))
 
 .PHONY: setup test test-slow test-multihost test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
 
@@ -22,7 +24,7 @@ test: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # What takes minutes: workers killed at many moments, 1,000 faults (NFDIST_FAULTS_SEED draws others), a long training.
 test-slow: .venv/ready
