@@ -131,6 +131,7 @@ def test_hosts_with_some_parts_each_train_like_one_with_all(
     assert not (tmp_path / "run 1").exists()
 
 
+@pytest.mark.slow
 def test_a_cut_cable_ends_both_sides_and_the_run_goes_on_when_it_is_mended(
     hosts: list[Host], config: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
