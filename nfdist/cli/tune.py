@@ -81,7 +81,9 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
             stopped = search(purpose.config, study, place, world, device, limits)
         if study is not None:
             study.interrupt_running()
-            summary = {**write_outputs(study, config), "seconds": time.monotonic() - started}
+            # Of this process and its workers; other ranks have their own.
+            seconds = {"seconds": time.monotonic() - started, "core_seconds": sum(os.times()[:4])}
+            summary = {**write_outputs(study, config), **seconds}
             print(describe(study, summary))
         done = broadcast_text(world, "" if study is None or study.best() is None else "yes", 0)
     if stopped is not None:

@@ -90,6 +90,7 @@ def smooth(
     raw: Scores,
     strengths: Strengths | None = None,
     keep: Keep | None = None,
+    quiet: bool = False,
 ) -> Smoothed | None:
     """Smooth the answers of a graph's model, this rank's rows of which are `known`. Every rank must call this.
 
@@ -102,7 +103,8 @@ def smooth(
         return None
     if strengths is not None and not strengths.any:
         return Smoothed(strengths, known.logits, raw, 0.0, time.perf_counter() - started)
-    shown = log.progress(sweeps(strengths) * len(graph.nodes), "smooth") if world.rank == 0 else nullcontext()
+    tells = world.rank == 0 and not quiet
+    shown = log.progress(sweeps(strengths) * len(graph.nodes), "smooth") if tells else nullcontext()
     with shown as progress:
         smoother = Smoother(graph.propagation(), known, progress)
         strengths = strengths or Choice(smoother, raw, split).choose()

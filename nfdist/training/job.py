@@ -106,7 +106,7 @@ def _train_seeds(
             if run is not None:
                 log.notice(f"{stopped.name}: stopped at step {trainer.state.step}; continue with --resume")
             return None, stopped
-        finished = [*finished, {**trainer.result(), "smoothed": smoothed_best(job, seed, trainer.split, run)}]
+        finished = [*finished, {**trainer.result(), "smoothed": smoothed_best(job, trainer, run)}]
     result = {
         "metric": job.metric,
         **summarize_seeds(finished),

@@ -65,7 +65,10 @@ class Job:
 
 
 class Trainer:
-    """One seed of a job. Every rank makes one and calls `run`."""
+    """One seed of a job. Every rank makes one and calls `run`.
+
+    In a trial, which has no checkpoints, `best_logits` [n, outputs] are those of the best evaluation.
+    """
 
     def __init__(self, job: Job, seed: int, finished: list[dict[str, Any]], restored: Restored | None) -> None:
         self.job, self.seed, self.finished = job, seed, finished
@@ -95,6 +98,7 @@ class Trainer:
         self._run: Run | None = None
         self._mirror: Mirror | None = None
         self._busy_seconds = 0.0
+        self.best_logits: Tensor | None = None
 
     def run(self, run: Run | None, mirror: Mirror | None = None) -> Signals | None:
         """Train to the end, or until a signal, which is returned; either way the last step is in a checkpoint.
@@ -104,6 +108,8 @@ class Trainer:
         self._run, self._mirror = run, mirror
         if self._ended():
             return None
+        if self._tells and self.state.step == 0:
+            self._tell_beginning()
         with self._batches() as batches, self._progress() as progress:
             self._begin()
             for fetched in batches:
@@ -123,8 +129,8 @@ class Trainer:
                 if self._ended():
                     break
                 self._begin()
-        if self._tells and (trouble := self.state.trouble()):
-            log.warn(f"seed {self.seed}: {trouble}")
+        if self._tells:
+            self._tell_end()
         return None
 
     @property
@@ -234,6 +240,7 @@ class Trainer:
         losses = {f"{name}_loss": getattr(scores, name).loss for name in values}
         self._append("evaluation", {**position, "metric": job.metric, **values, **losses, "seconds": seconds})
         if job.trial is not None:
+            self.best_logits = logits.clone() if improved else self.best_logits
             job.trial(self.seed, state.position.epoch, state.best["valid"] if state.best else None)
         return improved
 
@@ -244,6 +251,20 @@ class Trainer:
 
     def _ended(self) -> bool:
         return self.state.ended(self.job.config.train)
+
+    def _tell_beginning(self) -> None:
+        wanted, there = self.job.config.train.accumulate, self.sampler.batches(Position())
+        if wanted > there:
+            log.notice(f"train.accumulate = {wanted}, and an epoch has {there} batches: a step is of {there}")
+
+    def _tell_end(self) -> None:
+        """Say what is not plain from the scores."""
+        config, state = self.job.config.train, self.state
+        if state.position.epoch < config.epochs:
+            why = f"{config.early_stop} evaluations without progress, as train.early_stop has it"
+            log.notice(f"seed {self.seed}: ended after epoch {state.position.epoch} of {config.epochs}, {why}")
+        if trouble := state.trouble():
+            log.warn(f"seed {self.seed}: {trouble}")
 
     def _append(self, kind: str, facts: dict[str, Any]) -> None:
         if self._run is not None:

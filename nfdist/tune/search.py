@@ -152,14 +152,15 @@ def _is_of_trial(error: Exception, world: World, varies_order: bool) -> bool:
 
 
 def _score(result: Mapping[str, Any]) -> float:
-    """The mean of the seeds' best validation scores: all that a study looks at."""
-    bests = [seed["best"]["valid"] for seed in result["per_seed"] if seed["best"]]
-    if not bests or None in bests:
+    """The mean over the seeds of the best epoch's validation score, smoothed where answers are: all a study looks at."""
+    answers = [seed["smoothed"] or seed["best"] for seed in result["per_seed"] if seed["best"]]
+    scores = [answer["valid"] for answer in answers]
+    if not scores or None in scores:
         raise ConfigError(
             f"no labeled nodes to validate on, or {result['metric']} is undefined there, so there is nothing to choose "
             "by: give data.split, such as random:0.5/0.25/0.25, or another evaluate.metric"
         )
-    return statistics.fmean(bests)
+    return statistics.fmean(scores)
 
 
 def _tell(study: Study, number: int, limits: Limits) -> None:

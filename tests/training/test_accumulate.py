@@ -128,6 +128,16 @@ def test_a_signal_within_a_step_stops_at_its_end(
     assert training_of(tmp_path / "stopped") == training_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("accumulate", "told"), [(3, True), (2, False)])
+def test_more_batches_than_an_epoch_has_are_told_of(
+    graph: Path, tmp_path: Path, accumulate: int, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["train.batch_nodes=125", f"train.accumulate={accumulate}", "train.epochs=1"]
+    run_training(World(), settings.dump(config_of(graph, tmp_path / "run", *options)))
+    said = f"train.accumulate = {accumulate}, and an epoch has 2 batches: a step is of 2"
+    assert (said in capsys.readouterr().err) == told
+
+
 def test_the_whole_graph_is_one_batch() -> None:
     with pytest.raises(ConfigError, match=r"train\.accumulate = 2 needs several batches an epoch, .* set train\.batch"):
         settings.parse({"train": {"accumulate": 2}})

@@ -142,7 +142,9 @@ def test_several_seeds_go_on_where_they_ended(graph: Path, tmp_path: Path) -> No
     assert step_losses(tmp_path / "cut") == step_losses(tmp_path / "whole")
 
 
-def test_early_stopping_ends_after_evaluations_without_gain(graph: Path, tmp_path: Path) -> None:
+def test_early_stopping_ends_after_evaluations_without_gain_and_says_so(
+    graph: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = [
         "train.evaluate_every=1",
         "train.epochs=200",
@@ -154,6 +156,7 @@ def test_early_stopping_ends_after_evaluations_without_gain(graph: Path, tmp_pat
     result = trained(graph, tmp_path / "run", *options)
     assert result["best"]["epoch"] == 1
     assert result["final"]["epoch"] == 3
+    assert "seed 0: ended after epoch 3 of 200, 2 evaluations without progress" in capsys.readouterr().err
     steps = len(step_losses(tmp_path / "run"))
     trained(graph, tmp_path / "run", *options, resume=True)
     assert len(step_losses(tmp_path / "run")) == steps

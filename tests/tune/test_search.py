@@ -18,13 +18,16 @@ from tests.tune.building import build_graph, config_of, facts_of, purpose_of, ru
 from tests.worlds import run_world
 
 
-def test_the_best_settings_train_to_the_score_they_were_chosen_for(graph: Path, tmp_path: Path) -> None:
-    summary = run_study(purpose_of(graph), tmp_path / "out", 4)
+@pytest.mark.parametrize(("smoothing", "answers"), [("auto", "smoothed"), ("none", "best")])
+def test_the_best_settings_train_to_the_score_they_were_chosen_for(
+    graph: Path, tmp_path: Path, smoothing: str, answers: str
+) -> None:
+    summary = run_study(purpose_of(graph, f"evaluate.smoothing={smoothing}"), tmp_path / "out", 4)
     assert summary["trials"] == {"complete": 4, "pruned": 0, "failed": 0}
     config = settings.load(tmp_path / "out" / BEST_FILE, [f'run.dir="{tmp_path / "run"}"'])
     result, _ = train(config, Place(), World(), torch.device("cpu"), False)
     assert result is not None
-    scores = [seed["best"]["valid"] for seed in result["per_seed"]]
+    scores = [seed[answers]["valid"] for seed in result["per_seed"]]
     assert len(scores) == 2
     assert statistics.fmean(scores) == summary["best"]["valid"]
     assert summary["best"]["valid"] == max(score for _, _, score, _ in facts_of(tmp_path / "out"))
