@@ -2,11 +2,11 @@
 
     NFDIST_DATA=FOLDER python benchmarks/paper/search.py [--minutes 10] [--jobs 2] [--only PATTERN ...] [--work DIR]
 
-A search has so many minutes of one core, as the system counts them, whatever runs beside it. It begins with NodeFormer's
-settings for the graph or a baseline's usual ones, and looks at the validation scores of redrawn splits: of as many as
-have 10,000 nodes together, at most four. What it finds is launch/tuned/DATASET-METHOD.toml; `run.py` trains these on
-five splits. A search whose file says that it has had its minutes is not repeated; with more of them it goes on, if its
-study is still in the work folder.
+A search has so many minutes of one core, as the system counts them, whatever runs beside it. It begins with the
+settings of `nfdist train PARTITION` for NodeFormer or a baseline's usual ones, and looks at the validation scores of
+redrawn splits: of as many as have 10,000 nodes together, at most four. What it finds is
+launch/tuned/DATASET-METHOD.toml; `run.py` trains these on five splits. A search whose file says that it has had its
+minutes is not repeated; with more of them it goes on, if its study is still in the work folder.
 """
 
 import argparse

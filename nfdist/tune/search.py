@@ -152,7 +152,7 @@ def _is_of_trial(error: Exception, world: World, varies_order: bool) -> bool:
 
 
 def _score(result: Mapping[str, Any]) -> float:
-    """The mean over the seeds of the best epoch's validation score, smoothed where answers are: all a study looks at."""
+    """The mean over the seeds of the best epoch's validation score, smoothed where answers are: all that counts."""
     answers = [seed["smoothed"] or seed["best"] for seed in result["per_seed"] if seed["best"]]
     scores = [answer["valid"] for answer in answers]
     if not scores or None in scores:
