@@ -137,7 +137,7 @@ def notes_of(group: str) -> list[str]:
         "The baselines below have one setting each and were not searched.",
         "tuned": "Written by `benchmarks/paper/search.py` into `launch/tuned`, whose files say how long and over how "
         "many trials; by validation scores alone, of the first one to four splits. Smoothed answers take the training "
-        "labels nearby into account, as strongly as validation scores say. Every row has the five splits of the others.",
+        "labels nearby into account, as strongly as validation scores say. Every row has the same five splits.",
         "baseline": "Two layers, dropout 0.5, learning rate 0.01, weight decay 5e-4, at most 500 epochs, stopped after "
         "100 without a better validation score (SGC: 0.2 and 5e-5). The best of a dataset is bold.",
         "grid": "Two seeds and 300 epochs each; everything else as published.",

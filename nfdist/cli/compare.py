@@ -58,10 +58,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(out: Path, rows: Sequence[Row]) -> str:
-    """The rows as a table, the best validation score first."""
+    """The rows as a table, the best validation score of answers first."""
     metric = next((row.metric for row in rows if row.metric), "")
-    head = f"  {'model':12}{'test':>18}{'valid':>10}{'seconds':>10}{'parameters':>12}"
-    return "\n".join([f"{out}: {metric}, by validation score", head, *(f"  {_line(row)}" for row in rows)])
+    smoothed = any(row.smoothed_valid is not None for row in rows)
+    columns = f"{'test':>18}{'valid':>10}{'smoothed test':>15}{'valid':>10}{'seconds':>10}{'parameters':>12}"
+    head = f"  {'model':12}{columns}"
+    by = "by the validation score of smoothed answers" if smoothed else "by validation score"
+    return "\n".join([f"{out}: {metric}, {by}", head, *(f"  {_line(row)}" for row in rows)])
 
 
 def _line(row: Row) -> str:
@@ -69,4 +72,8 @@ def _line(row: Row) -> str:
         return f"{row.model:12}not trained: {row.reason}"
     test = "-" if row.test is None else f"{row.test:.4f}"
     test += "" if row.test_std is None else f" ± {row.test_std:.4f}"
-    return f"{row.model:12}{test:>18}{row.valid:>10.4f}{row.seconds:>10.1f}{row.parameters:>12,}"
+    smoothed_test, smoothed_valid = (
+        "-" if score is None else f"{score:.4f}" for score in (row.smoothed_test, row.smoothed_valid)
+    )
+    costs = f"{row.seconds:>10.1f}{row.parameters:>12,}"
+    return f"{row.model:12}{test:>18}{row.valid:>10.4f}{smoothed_test:>15}{smoothed_valid:>10}{costs}"

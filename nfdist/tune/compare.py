@@ -33,17 +33,28 @@ MAY_DIFFER = (*OWN_TO_HOST, "run.timeout_seconds", "run.device")
 
 @dataclass(frozen=True)
 class Row:
-    """What a model came to: mean and deviation over the seeds at each seed's best validation score, or the `reason`."""
+    """What a model came to: mean and deviation over the seeds at each seed's best validation score, or the `reason`.
+
+    Smoothed scores are those of the same epochs, with the training labels nearby taken into account.
+    """
 
     model: str
     metric: str = ""
     valid: float | None = None
     test: float | None = None
     test_std: float | None = None
+    smoothed_valid: float | None = None
+    smoothed_test: float | None = None
     seconds: float | None = None
     parameters: int | None = None
     larger_is_better: bool = True
     reason: str = ""
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The validation score of what an evaluation answers, as scores are ranked."""
+        valid = self.valid if self.smoothed_valid is None else self.smoothed_valid
+        return {"valid": valid, "larger_is_better": self.larger_is_better}
 
 
 def configurations(base: Config, names: Sequence[str], overrides: Sequence[str], out: Path) -> dict[str, Config]:
@@ -119,6 +130,7 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
             f"no labeled nodes to validate on, or {result['metric']} is undefined there, so there is nothing to rank "
             "by: give data.split, such as random:0.5/0.25/0.25, or another evaluate.metric"
         )
+    smoothed = [seed["smoothed"]["valid"] for seed in result["per_seed"] if seed.get("smoothed")]
     store = Store.open(config.data.partition)
     model = build_model(config, store.num_features, store.num_classes)
     row = Row(
@@ -127,6 +139,8 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
         statistics.fmean(valids),
         result["test_mean"],
         result["test_std"],
+        statistics.fmean(smoothed) if len(smoothed) == len(valids) else None,
+        result["smoothed_test_mean"],
         sum(result["seconds"][phase] for phase in ("train", "evaluate", "checkpoint")),
         sum(parameter.numel() for parameter in model.parameters()),
         all(best.get("larger_is_better", True) for best in bests),
@@ -146,7 +160,7 @@ def _finished(config: Config) -> dict[str, Any] | None:
 
 
 def _ranked(rows: Sequence[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: -rank(asdict(row)) if row.valid is not None else math.inf)
+    return sorted(rows, key=lambda row: -rank(row.answer) if row.valid is not None else math.inf)
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -38,7 +38,11 @@ def test_a_comparison_has_the_results_of_its_runs(graph: Path, tmp_path: Path) -
         bests = [seed["best"]["valid"] for seed in result["per_seed"]]
         assert row.valid == pytest.approx(sum(bests) / len(bests))
         assert len(bests) == 2
-    assert [row.valid for row in rows] == sorted((row.valid for row in rows), reverse=True, key=float)  # type: ignore[arg-type]
+        smoothed = [seed["smoothed"]["valid"] for seed in result["per_seed"]]
+        assert row.smoothed_valid == row.answer["valid"] == pytest.approx(sum(smoothed) / len(smoothed))
+        assert row.smoothed_test == result["smoothed_test_mean"]
+    answers = [row.answer["valid"] for row in rows]
+    assert answers == sorted(answers, reverse=True)
     mlp = next(row for row in rows if row.model == "mlp")
     assert mlp.parameters == 3 * 4 + 4 + 4 * 3 + 3
     write_comparison(rows, tmp_path)
@@ -75,7 +79,7 @@ def test_a_model_that_cannot_run_is_a_row_with_the_reason(
     rows = compared(configurations(config_of(graph, *OVERRIDES), ["gat", "mlp"], OVERRIDES, tmp_path))
     assert [(row.model, row.reason) for row in rows] == [("mlp", ""), ("gat", "DGL cannot be imported")]
     write_comparison(rows, tmp_path)
-    assert "gat,,,,,,,DGL cannot be imported" in (tmp_path / "compare.csv").read_text()
+    assert "gat,,,,,,,,,DGL cannot be imported" in (tmp_path / "compare.csv").read_text()
 
 
 def test_models_are_named_once_and_known() -> None:
