@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
-    started = time.monotonic()
+    started, cores_before = time.monotonic(), core_seconds()
     config, purpose, device, mistake = Config(), None, torch.device("cpu"), None
     try:
         limits = _limits(options, place)
@@ -81,8 +81,7 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
             stopped = search(purpose.config, study, place, world, device, limits)
         if study is not None:
             study.interrupt_running()
-            # Of this process and its workers; other ranks have their own.
-            seconds = {"seconds": time.monotonic() - started, "core_seconds": sum(os.times()[:4])}
+            seconds = {"seconds": time.monotonic() - started, "core_seconds": core_seconds() - cores_before}
             summary = {**write_outputs(study, config), **seconds}
             print(describe(study, summary))
         done = broadcast_text(world, "" if study is None or study.best() is None else "yes", 0)
@@ -96,6 +95,11 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     if place.rank == 0 and options.json:
         print(json.dumps(summary))
     return 0
+
+
+def core_seconds() -> float:
+    """How long cores have been at work for this process and for workers that have ended; other ranks have their own."""
+    return sum(os.times()[:4])
 
 
 def _limits(options: argparse.Namespace, place: Place) -> Limits:
