@@ -40,7 +40,7 @@ def test_a_study_and_its_best_settings(config: Path, tmp_path: Path, capsys: pyt
     timeless = {"seconds": 0, "core_seconds": 0}
     assert {**again, **timeless} == {**found, **timeless}
     trained = outcome(capsys, "train", tmp_path / "out" / "best.toml")
-    assert trained["best"]["valid"] == found["best"]["valid"]
+    assert trained["per_seed"][0]["smoothed"]["valid"] == found["best"]["valid"]
     assert (tmp_path / "out" / "best" / "result.json").exists()
     assert "holds a study with model.heads = 2, not 1" in mistake(
         capsys, *words, "train.learning_rate=0.02", "model.heads=1"
