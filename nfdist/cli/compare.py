@@ -14,7 +14,7 @@ from nfdist.errors import ConfigError
 from nfdist.rendezvous import Place, choose_device
 from nfdist.runs.ownership import owning_directory
 from nfdist.signals import exit_code
-from nfdist.tune.compare import Row, check_models, check_runs, compare, configurations, write_comparison
+from nfdist.tune.comparison import Row, check_models, check_runs, compare, configurations, write_comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,11 +20,11 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError, NfdistError, WorldError
 from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.signals import Stopped, exit_code
-from nfdist.tune.outputs import BEST_FILE, write_outputs
 from nfdist.tune.purpose import Purpose
 from nfdist.tune.search import Limits, search, shown
 from nfdist.tune.study import Study, owned_study
-from nfdist.tune.workers import end_with_starter, run_workers
+from nfdist.tune.study_files import BEST_FILE, write_outputs
+from nfdist.tune.trial_workers import end_with_starter, run_workers
 
 SHOWN_TRIALS = 5
 

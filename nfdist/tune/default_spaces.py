@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nfdist.config import Config
-from nfdist.tune.space import Space, parse_space
+from nfdist.tune.search_space import Space, parse_space
 
 _RATE = {"low": 1e-3, "high": 3e-2, "log": True}
 _COMMON: Mapping[str, Any] = {
@@ -17,16 +17,13 @@ _COMMON: Mapping[str, Any] = {
 }
 _NORM = {"model.norm": ["layer", "none"]}
 SPACES: Mapping[str, Mapping[str, Any]] = {
-    "nodeformer": {
+    "nodeformer": {  # no more than some thirty trials can tell apart
         **_COMMON,
-        **_NORM,
-        "model.layers": {"low": 1, "high": 3},
-        "model.heads": [1, 2, 4],
-        "model.activation": ["none", "elu"],
+        "model.layers": {"low": 1, "high": 2},
         "model.jumping_knowledge": [False, True],
         "model.graph_layers": [0, 1, 2, 3],
         "model.branch_share": [0.2, 0.5, 0.8],
-        "relation.gate": ["sigmoid", "identity"],
+        "relation.gate": ["identity", "sigmoid", "none"],
         "train.edge_loss": [0.0, 0.1, 1.0],
         "train.label_inputs": [0.0, 0.5],
     },

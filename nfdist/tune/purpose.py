@@ -17,7 +17,7 @@ from nfdist.runs.migration import parse_config
 from nfdist.store.store import Store
 from nfdist.training.job import OWN_TO_HOST, flat
 from nfdist.tune.default_spaces import default_space
-from nfdist.tune.space import Space, parse_space
+from nfdist.tune.search_space import Space, parse_space
 
 STUDY_FILE = "study.json"
 FORMAT_VERSION = 1

@@ -17,7 +17,7 @@ from nfdist.errors import ConfigError, NfdistError, PartitionError, WorldError
 from nfdist.memory import is_shortage
 from nfdist.rendezvous import Place
 from nfdist.training.job import train
-from nfdist.tune.space import Value, with_values
+from nfdist.tune.search_space import Value, with_values
 from nfdist.tune.study import REPORTS_A_SEED, Study, Suggestion
 from nfdist.world import World
 

@@ -21,7 +21,7 @@ from nfdist.reading import reading
 from nfdist.runs.ownership import owning_directory
 from nfdist.tune.optuna_door import optuna
 from nfdist.tune.purpose import Purpose
-from nfdist.tune.space import Choices, Interval, Value, own_values
+from nfdist.tune.search_space import Choices, Interval, Value, own_values
 
 JOURNAL_FILE = "study.journal"
 NAME = "nfdist"

@@ -11,7 +11,7 @@ from typing import Any
 from nfdist import settings
 from nfdist.config import Config
 from nfdist.model.build import MODELS
-from nfdist.tune.space import nested
+from nfdist.tune.search_space import nested
 
 COMMON: Mapping[str, Any] = {
     "model.layers": 2,

@@ -12,10 +12,10 @@ from nfdist import settings
 from nfdist.api import partition
 from nfdist.config import Config
 from nfdist.rendezvous import Place
-from nfdist.tune.outputs import write_outputs
 from nfdist.tune.purpose import Purpose
 from nfdist.tune.search import Limits, search
 from nfdist.tune.study import Study, owned_study
+from nfdist.tune.study_files import write_outputs
 from nfdist.world import World
 
 SETTINGS: dict[str, dict[str, Any]] = {

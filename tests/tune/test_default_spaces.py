@@ -5,7 +5,7 @@ import pytest
 from nfdist.config import Config
 from nfdist.model.build import MODELS, check_settings
 from nfdist.tune.default_spaces import SPACES, default_space
-from nfdist.tune.space import Choices, with_values
+from nfdist.tune.search_space import Choices, with_values
 from nfdist.tune.usual import usual_config
 
 
@@ -21,7 +21,7 @@ def test_the_ends_of_a_space_are_settings_that_the_model_takes(name: str) -> Non
 
 def test_what_is_fixed_or_needs_a_graph_is_left_out() -> None:
     base = with_values(Config(), {"relation.order": 0, "train.edge_loss": 0.0})
-    space = default_space(base, ["model.heads"])
+    space = default_space(base, ["model.layers"])
     assert set(SPACES["nodeformer"]) - set(space) == {
-        *("model.heads", "model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")
+        *("model.layers", "model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")
     }

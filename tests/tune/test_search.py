@@ -12,7 +12,7 @@ from nfdist import settings
 from nfdist.errors import ConfigError, PartitionError
 from nfdist.rendezvous import Place
 from nfdist.training.job import train
-from nfdist.tune.outputs import BEST_FILE
+from nfdist.tune.study_files import BEST_FILE
 from nfdist.world import World
 from tests.tune.building import build_graph, config_of, facts_of, purpose_of, run_study, search_as_rank
 from tests.worlds import run_world

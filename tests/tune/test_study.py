@@ -7,7 +7,7 @@ import pytest
 from nfdist import settings
 from nfdist.errors import CheckpointError
 from nfdist.tune.purpose import Purpose
-from nfdist.tune.space import parse_space
+from nfdist.tune.search_space import parse_space
 from nfdist.tune.study import JOURNAL_FILE, Study, owned_study
 from tests.tune.building import SEARCH, SETTINGS, facts
 

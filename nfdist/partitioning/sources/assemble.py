@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nfdist.config import parse_fractions
 from nfdist.errors import PartitionError
-from nfdist.partitioning.sources import features, splits, validation
+from nfdist.partitioning.sources import feature_rows, splits, validation
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
@@ -23,7 +23,7 @@ _LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
 def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
     """The checked graph of what was read."""
     table = raw.features if isinstance(raw.features, TableFeatures) else None
-    rows: Any = None if table else features.prepare(raw.features, raw.name)
+    rows: Any = None if table else feature_rows.prepare(raw.features, raw.name)
     num_nodes = len(table.rows) if table else rows.shape[0]
     validation.check_not_empty(raw.name, num_nodes)
     original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
@@ -36,7 +36,7 @@ def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
     if table:
         with reading(table.rows.name):  # texts may be none that can be decoded
             encoded, columns, unused = table.encoded(split == TRAIN)
-        rows = features.prepare(encoded, raw.name)
+        rows = feature_rows.prepare(encoded, raw.name)
         schema = Schema(columns, unused=unused, **names)
     else:
         validation.check_features(raw.name, rows, original_ids)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partitioning.sources.features import SPARSE_DENSITY
+from nfdist.partitioning.sources.feature_rows import SPARSE_DENSITY
 from nfdist.store.columns import decoded, is_list, is_number, is_text, numbered, stack_lists, to_numbers
 from nfdist.store.encoding import category_values, encode, missing_values
 from nfdist.store.schema import BOOLEAN, CATEGORY, LIST, NUMBER, TEXT, FeatureColumn

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import dgl_binary, splits
 from nfdist.partitioning.sources.archive import read_npy
-from nfdist.partitioning.sources.features import stored_dtype
+from nfdist.partitioning.sources.feature_rows import stored_dtype
 from nfdist.partitioning.sources.formats.source_format import SourceCounts, SourceFormat, has_suffix, register
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph

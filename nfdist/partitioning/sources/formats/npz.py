@@ -11,7 +11,7 @@ import scipy.sparse
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import splits
 from nfdist.partitioning.sources.archive import Archive
-from nfdist.partitioning.sources.features import keeps_sparse, stored_dtype
+from nfdist.partitioning.sources.feature_rows import keeps_sparse, stored_dtype
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, has_suffix, register
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nfdist.partitioning.sources import features
+from nfdist.partitioning.sources import feature_rows
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 
@@ -23,7 +23,7 @@ class SourceCounts:
     @staticmethod
     def of(raw: RawGraph) -> "SourceCounts":
         """The counts of a source that has to be read for them."""
-        rows = features.prepare(raw.features, raw.name)
+        rows = feature_rows.prepare(raw.features, raw.name)
         nodes, width = rows.shape
         return SourceCounts(nodes, len(raw.sources), width, getattr(rows, "nnz", None), str(rows.dtype))
 

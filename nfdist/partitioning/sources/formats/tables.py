@@ -11,8 +11,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partitioning.sources import cells, columns, splits
-from nfdist.partitioning.sources.features import keeps_sparse
+from nfdist.partitioning.sources import cells, node_columns, splits
+from nfdist.partitioning.sources.feature_rows import keeps_sparse
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, register
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
@@ -77,7 +77,9 @@ def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
     else:
         ids = np.arange(len(rows))
         notes.append("the nodes have no id column: their ids are their row numbers")
-    labels, class_names = columns.to_labels(rows[picked.labels], where, picked.labels) if picked.labels else (None, ())
+    labels, class_names = (
+        node_columns.to_labels(rows[picked.labels], where, picked.labels) if picked.labels else (None, ())
+    )
     if class_names:
         notes.append(f"{len(class_names)} classes by name: {', '.join(map(repr, class_names[:_MOST_NAMED]))}")
     members = _read_members(rows, picked, where, notes)
@@ -198,14 +200,14 @@ def _read_edges(
         if not (edges.is_csv and integers):
             raise
         table = edges.read(names, {**dict.fromkeys(ends, pa.string()), **numbers})  # to name the id that is no integer
-    weights = columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
-    return *columns.to_rows(table, ends, ids, picked.ids, [*picked.features, *picked.unused]), weights
+    weights = node_columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
+    return *node_columns.to_rows(table, ends, ids, picked.ids, [*picked.features, *picked.unused]), weights
 
 
 def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:
     if picked.split:
-        return columns.to_members(table[picked.split], where, notes)
-    return {_MASKS[mask]: columns.to_mask(table[mask], where, mask) for mask in picked.masks} or None
+        return node_columns.to_members(table[picked.split], where, notes)
+    return {_MASKS[mask]: node_columns.to_mask(table[mask], where, mask) for mask in picked.masks} or None
 
 
 def _pick_features(nodes: Table, options: SourceOptions, used: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:

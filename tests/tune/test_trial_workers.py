@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nfdist.tune.workers import run_workers
+from nfdist.tune.trial_workers import run_workers
 from tests.tune.building import SEARCH, SETTINGS, facts_of
 
 
@@ -20,7 +20,9 @@ def test_exit_codes_are_those_of_the_workers(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_worker_ends_when_its_starter_is_gone() -> None:
-    code = "import time; from nfdist.tune.workers import end_with_starter as watch; watch(); print(1, flush=True); "
+    code = (
+        "import time; from nfdist.tune.trial_workers import end_with_starter as watch; watch(); print(1, flush=True); "
+    )
     code += "time.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert worker.stdin is not None

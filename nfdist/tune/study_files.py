@@ -9,7 +9,7 @@ from typing import Any
 from nfdist import files, settings
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
-from nfdist.tune.space import with_values
+from nfdist.tune.search_space import with_values
 from nfdist.tune.study import Study, Trial
 from nfdist.tune.svg import ACCENT, GRID, PALE, Drawing, Scale
 

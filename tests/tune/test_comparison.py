@@ -11,8 +11,8 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.runs.run import Run
 from nfdist.training.job import train
-from nfdist.tune import compare as module
-from nfdist.tune.compare import Row, check_models, check_runs, compare, configurations, write_comparison
+from nfdist.tune import comparison as module
+from nfdist.tune.comparison import Row, check_models, check_runs, compare, configurations, write_comparison
 from tests.tune.building import build_graph, config_of
 
 OVERRIDES = ["train.epochs=2", "train.early_stop=0", "model.channels=4"]

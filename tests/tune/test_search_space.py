@@ -6,7 +6,7 @@ import pytest
 
 from nfdist.config import Config
 from nfdist.errors import ConfigError
-from nfdist.tune.space import Choices, Interval, own_values, parse_space, with_values
+from nfdist.tune.search_space import Choices, Interval, own_values, parse_space, with_values
 
 
 def test_quoted_and_dotted_names_are_alike() -> None:

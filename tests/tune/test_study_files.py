@@ -5,10 +5,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from nfdist import settings
-from nfdist.tune.outputs import BEST_FILE, PICTURE_FILE, TRIALS_FILE, write_outputs
 from nfdist.tune.purpose import Purpose
-from nfdist.tune.space import parse_space, with_values
+from nfdist.tune.search_space import parse_space, with_values
 from nfdist.tune.study import owned_study
+from nfdist.tune.study_files import BEST_FILE, PICTURE_FILE, TRIALS_FILE, write_outputs
 from tests.tune.building import SEARCH, SETTINGS
 
 CONFIG = settings.parse(SETTINGS, ["observe.port=1234", "run.dir=mine"])
