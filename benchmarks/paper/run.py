@@ -71,6 +71,7 @@ class Workshop:
             outcome = self._train(row, source, digest)
             result = replace(
                 result,
+                metric=outcome.get("metric", metric),  # which one "auto" is
                 per_seed=seed_scores(outcome),
                 seconds=round(total_seconds(outcome), 1),
                 peak_memory_bytes=outcome["peak_memory_bytes"],

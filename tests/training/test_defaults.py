@@ -48,7 +48,10 @@ def test_they_follow_from_the_size_of_the_graph(nodes: int, edges: int) -> None:
     assert f"{edges:,} edges" in describe_choice(graph, found, None)
     assert found.model.input_dropout == 0
     graph.manifest.feature_kind = "sparse"
-    assert settings.parse(graph_settings(graph)).model.input_dropout > 0
+    small = nodes == 1000
+    assert (settings.parse(graph_settings(graph)).model.input_dropout > 0) == small
+    unlike = settings.parse(graph_settings(graph, homophily=0.0)).model
+    assert (unlike.input_dropout > 0, unlike.dropout > found.model.dropout) == (small, small)
 
 
 def test_a_branch_has_most_of_the_say_where_neighbors_are_alike(tmp_path: Path) -> None:
