@@ -19,9 +19,10 @@ from nfdist import files, seeds
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.reading import reading
 from nfdist.runs.ownership import owning_directory
+from nfdist.tune.default_spaces import starts
 from nfdist.tune.optuna_door import optuna
 from nfdist.tune.purpose import Purpose
-from nfdist.tune.search_space import Choices, Interval, Value, own_values
+from nfdist.tune.search_space import Choices, Interval, Value
 
 JOURNAL_FILE = "study.journal"
 NAME = "nfdist"
@@ -82,7 +83,7 @@ class Study:
         self.folder, self.purpose = folder, purpose
         module = optuna()
         self._claiming = FileLock(folder / "claim.lock")
-        self._seed = purpose.config.train.seeds[0]
+        self._seed, self._starts = purpose.config.train.seeds[0], starts(purpose.config, purpose.space)
         self._distributions = {name: _distribution(values) for name, values in purpose.space.items()}
         pruner = module.pruners.MedianPruner(STARTUP_TRIALS, WARMUP_REPORTS, n_min_trials=2)
         path = folder / JOURNAL_FILE
@@ -97,7 +98,7 @@ class Study:
             )
 
     def claim(self, most: int) -> Suggestion | None:
-        """The next trial, unless `most` of them are there or under way; the first has the configuration's own values.
+        """The next trial, unless `most` of them are there or under way; the first have values of their own (`starts`).
 
         Other processes wait meanwhile.
         """
@@ -106,8 +107,8 @@ class Study:
             place = sum(1 for one in trials if one.state.name != "WAITING" and INTERRUPTED not in one.user_attrs)
             if place >= most:
                 return None
-            if place == 0 and not any(one.state.name == "WAITING" for one in trials):
-                self._study.enqueue_trial(own_values(self.purpose.config, self.purpose.space))
+            if place < len(self._starts) and not any(one.state.name == "WAITING" for one in trials):
+                self._study.enqueue_trial(self._starts[place])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of options that Optuna calls experimental
                 self._study.sampler = optuna().samplers.TPESampler(

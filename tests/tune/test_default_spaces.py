@@ -4,8 +4,8 @@ import pytest
 
 from nfdist.config import Config
 from nfdist.model.build import MODELS, check_settings
-from nfdist.tune.default_spaces import SPACES, default_space
-from nfdist.tune.search_space import Choices, with_values
+from nfdist.tune.default_spaces import SPACES, default_space, starts
+from nfdist.tune.search_space import Choices, own_values, with_values
 from nfdist.tune.usual import usual_config
 
 
@@ -25,3 +25,21 @@ def test_what_is_fixed_or_needs_a_graph_is_left_out() -> None:
     assert set(SPACES["nodeformer"]) - set(space) == {
         *("model.layers", "model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")
     }
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_the_first_trials_can_be_trained_and_begin_with_the_own_values(order: int) -> None:
+    base = with_values(Config(), {"relation.order": order, "train.edge_loss": 0.1 * order})
+    space = default_space(base)
+    own, *others = starts(base, space)
+    assert own == own_values(base, space)
+    assert [other["model.layers"] for other in others] == [1, 1]
+    assert all(other.get("relation.gate", "none") == "none" for other in others), "the graph is left to smoothing"
+    for values in (own, *others):
+        assert set(values) <= set(space)
+        check_settings(with_values(base, values))
+
+
+def test_a_space_without_the_settings_of_a_start_begins_with_the_own_values_alone() -> None:
+    space = default_space(Config(), ["model.jumping_knowledge"])
+    assert starts(Config(), space) == [own_values(Config(), space)]
