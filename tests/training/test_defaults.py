@@ -23,6 +23,12 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_partition(tmp_path_factory.mktemp("defaults") / "graph", 1)
 
 
+def described(nodes: int, edges: int, features: int = 8, kind: str = "dense") -> Any:
+    """What a partition says of itself, as far as settings follow from it."""
+    manifest = SimpleNamespace(feature_kind=kind)
+    return SimpleNamespace(num_nodes=nodes, num_edges=edges, num_features=features, manifest=manifest)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_can_be_trained_by_them(name: str, graph: Path) -> None:
     needed = ["model.dropedge.edge_dropout=0.1"] if name == "dropedge" else []
@@ -41,17 +47,31 @@ def test_what_is_given_wins_over_them_and_they_over_the_defaults(
 
 @pytest.mark.parametrize(("nodes", "edges"), [(1000, 0), (1000, 10), (10**6, 10**7)])
 def test_they_follow_from_the_size_of_the_graph(nodes: int, edges: int) -> None:
-    graph: Any = SimpleNamespace(num_nodes=nodes, num_edges=edges, manifest=SimpleNamespace(feature_kind="dense"))
-    found = settings.parse(graph_settings(graph))
+    found = settings.parse(graph_settings(described(nodes, edges)))
     assert found.train.batch_nodes == (BATCH_NODES if nodes == 10**6 else 0)
     assert (found.relation.order, found.model.graph_layers) == ((1, 2) if edges else (0, 0))
-    assert f"{edges:,} edges" in describe_choice(graph, found, None)
-    assert found.model.input_dropout == 0
-    graph.manifest.feature_kind = "sparse"
-    small = nodes == 1000
-    assert (settings.parse(graph_settings(graph)).model.input_dropout > 0) == small
-    unlike = settings.parse(graph_settings(graph, homophily=0.0)).model
-    assert (unlike.input_dropout > 0, unlike.dropout > found.model.dropout) == (small, small)
+    assert f"{edges:,} edges" in describe_choice(described(nodes, edges), found, None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "features", "kind", "homophily", "dropouts"),
+    [
+        (1000, 50, "dense", 1.0, (0.5, 0.0)),  # a table of a few columns
+        (1000, 101, "sparse", 1.0, (0.5, 0.5)),  # learned by heart
+        (1000, 101, "sparse", 0.0, (0.7, 0.5)),
+        (1000, 101, "dense", 0.0, (0.5, 0.0)),
+        (1000, 100, "sparse", 0.0, (0.3, 0.2)),  # plenty of nodes
+        (1000, 100, "dense", 1.0, (0.3, 0.2)),
+        (10**6, 100, "sparse", 0.0, (0.5, 0.0)),  # in batches
+    ],
+)
+def test_what_is_dropped_follows_from_how_much_there_is_to_learn_from(
+    nodes: int, features: int, kind: str, homophily: float, dropouts: tuple[float, float]
+) -> None:
+    graph = described(nodes, 10 * nodes, features, kind)
+    found = settings.parse(graph_settings(graph, homophily=homophily))
+    assert (found.model.dropout, found.model.input_dropout) == dropouts
+    assert ("left out of each step" in describe_choice(graph, found, homophily)) == (dropouts[1] > 0)
 
 
 def test_a_branch_has_most_of_the_say_where_neighbors_are_alike(tmp_path: Path) -> None:
