@@ -1,9 +1,13 @@
-"""The accelerator that tests take: a GPU where NFDIST_TEST_DEVICE=cuda says so (`make test-gpu`), else the fake one."""
+"""The accelerator that tests take: a GPU where NFDIST_TEST_DEVICE=cuda says so, else the fake one.
+
+Tests that take one are marked `accelerator`; `make test-gpu` runs these on GPUs.
+"""
 
 import os
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.accelerator import fake
 
@@ -34,3 +38,12 @@ def needs_counts() -> None:
     if WANTED != fake.TYPE:
         pytest.skip("launches and waits are counted on the fake accelerator alone")
     accelerator()
+
+
+def assert_equal_to_cpu(found: Tensor, wanted: Tensor) -> None:
+    """Equal to the bit on the fake accelerator, which computes as the CPU does; on a GPU to its rounding."""
+    if WANTED == fake.TYPE:
+        assert torch.equal(found, wanted)
+        return
+    tolerance = 1e-9 if wanted.dtype == torch.float64 else 1e-3
+    assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())

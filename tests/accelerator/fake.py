@@ -75,9 +75,11 @@ def available() -> bool:
 @cache
 def device() -> torch.device:
     """The device, which is made known to torch by the first call in a process."""
+    from torch.utils import _foreach_utils
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend(TYPE, _Module())
+    _foreach_utils._foreach_supported_types.append(FakeTensor)  # as on a GPU, one launch for all of a model's weights
     library = torch.library.Library("aten", "IMPL")
     for full_name in _MAKERS + _LIFTED:
         name, _, overload = full_name.partition(".")

@@ -15,6 +15,8 @@ from tests.accelerator.counts import counted
 from tests.accelerator.device import needs_counts
 from tests.worlds import run_world
 
+pytestmark = pytest.mark.accelerator
+
 
 @pytest.fixture
 def device() -> torch.device:
