@@ -79,7 +79,7 @@ def device() -> torch.device:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend(TYPE, _Module())
-    _foreach_utils._foreach_supported_types.append(FakeTensor)  # as on a GPU, one launch for all of a model's weights
+    _foreach_utils._foreach_supported_types.append(FakeTensor)  # type: ignore[arg-type]  # as on a GPU, one launch for all of a model's weights
     library = torch.library.Library("aten", "IMPL")
     for full_name in _MAKERS + _LIFTED:
         name, _, overload = full_name.partition(".")
@@ -114,6 +114,11 @@ class FakeTensor(Tensor):
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"FakeTensor({self.values_on_host!r})"
+
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        """Torch knows that of a subclass only if it is strided."""
+        return self.values_on_host.layout
 
     def tolist(self) -> Any:
         """As torch does for devices, and not for subclasses: one copy to the CPU."""
@@ -256,6 +261,15 @@ class _Module:
 
     def manual_seed_all(self, _: int) -> None:
         pass
+
+    def mem_get_info(self, _: Any = None) -> tuple[int, int]:
+        return 1 << 40, 1 << 40
+
+    def memory_reserved(self, _: Any = None) -> int:
+        return 0
+
+    def memory_allocated(self, _: Any = None) -> int:
+        return 0
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
