@@ -287,5 +287,8 @@ class _Module:
     def memory_allocated(self, _: Any = None) -> int:
         return 0
 
+    def max_memory_allocated(self, _: Any = None) -> int:
+        return 0
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
