@@ -38,6 +38,7 @@ class Baseline(nn.Module, ABC):
     takes_labels = False
     sweeps = False
     inductive = True
+    runs_on_gpu = True
     input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor
@@ -108,6 +109,10 @@ class Baseline(nn.Module, ABC):
     ) -> Output:
         """The logits, and a loss of the model's own times `scale`, this rank's part, where it has one."""
         return Output(self.logits(embedded, relations, draw), None)
+
+    def directions(self, seed: int, step: int) -> Tensor | None:
+        """Baselines have none."""
+        return None
 
     def auxiliary_scale(self, weight: float, count: int) -> float:
         """Most baselines have no loss of their own, and those of others are means already."""
