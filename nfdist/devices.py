@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Module = TypeVar("Module")
 
@@ -35,3 +35,9 @@ def on_cpu(model: Module) -> Module:
 def allocated_bytes(device: torch.device) -> Callable[[], float] | None:
     """A reading of the memory that torch holds on a GPU; None on the CPU."""
     return (lambda: float(torch.cuda.memory_allocated(device))) if device.type == "cuda" else None
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A small tensor on a device, without waiting for what the device has still to do."""
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)
