@@ -1,0 +1,44 @@
+"""Whole training jobs on an accelerator come to what they come to on the CPU, and go on from a checkpoint as there."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfdist.config import Config
+from nfdist.rendezvous import Place
+from nfdist.training.job import train
+from nfdist.world import World
+from tests.accelerator.device import accelerator, assert_equal_to_cpu
+from tests.training.building import build_partition, config_of, cut_short, flat_weights, step_losses
+
+pytestmark = pytest.mark.accelerator
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_partition(tmp_path_factory.mktemp("graphs") / "partition")
+
+
+def trained(config: Config, device: torch.device, resume: bool = False) -> Path:
+    """The run of a training as the one rank of a world."""
+    result, stopped = train(config, Place(), World(), device, resume)
+    assert result is not None
+    assert stopped is None
+    return Path(config.run.dir)
+
+
+@pytest.mark.parametrize("resumed_on", ["the accelerator", "the CPU"])
+def test_resumed_training_equals_that_of_the_cpu(partition: Path, tmp_path: Path, resumed_on: str) -> None:
+    def config(run: str) -> Config:
+        return config_of(partition, tmp_path / run, "train.checkpoint_every=3")
+
+    whole = trained(config("cpu"), CPU)
+    begun = trained(config("begun"), accelerator())
+    cut_short(begun, tmp_path / "cut", 3)
+    device = CPU if resumed_on == "the CPU" else accelerator()
+    resumed = trained(config("cut"), device, resume=True)
+    for run in (begun, resumed):
+        assert_equal_to_cpu(flat_weights(run), flat_weights(whole))
+        assert_equal_to_cpu(torch.tensor(step_losses(run)), torch.tensor(step_losses(whole)))
