@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transcription import Transcription
 
 from nfdist import seeds, settings
@@ -54,8 +54,8 @@ class Problem:
     @cached_property
     def relation(self) -> Relation:
         ends = torch.randint(self.nodes, (2, int(2.1 * self.nodes)), generator=seeds.generator(SEED, "edges"))
-        loops = torch.arange(self.nodes)
-        return Relation.build(Adjacency.from_edges(*(torch.cat([end, loops]) for end in ends), self.nodes))
+        sources, targets = torch.cat([ends, torch.arange(self.nodes).expand(2, -1)], 1)
+        return Relation.build(Adjacency.from_edges(sources, targets, self.nodes))
 
     @cached_property
     def batch(self) -> Batch:
@@ -63,7 +63,7 @@ class Problem:
         features = torch.randn(self.nodes, FEATURES, generator=generator)
         labels, labeled = torch.randint(CLASSES, (self.nodes,), generator=generator), torch.arange(0, self.nodes, 2)
         node_ids, relations = torch.arange(self.nodes), [self.relation]
-        made = Batch(node_ids, features, labeled, labels[labeled], relations, None, Position(0, 0, 1))
+        made = Batch(node_ids, features, labeled, labels[labeled], relations, None, Position(1))
         return made.to(self.device)
 
     @cached_property
@@ -75,11 +75,12 @@ class Problem:
     def model(self) -> NodeFormer:
         return NodeFormer.build(self.config, FEATURES, CLASSES, SEED).to(self.device)
 
-    def nfdist(self, wrap: Callable[[nn.Module], nn.Module] = lambda model: model) -> Step:
-        """A step as training makes it, losses and norm read; `wrap` may change what is called for the model."""
+    def nfdist(self, *, compiled: bool = False) -> Step:
+        """A step as training makes it, losses and norm read."""
         model, task = self.model(), Task("single", CLASSES)
         optimizer = make_optimizer(model, self.config.train)
-        stepper = Stepper(model, wrap(model), optimizer, task, self.config.train, World(), SEED)
+        called: Any = torch.compile(model) if compiled else model
+        stepper = Stepper(model, called, optimizer, task, self.config.train, World(), SEED)
         counts = Counts(len(self.batch.labeled), self.batch.num_edges, self.nodes)
 
         def step() -> float:
@@ -100,23 +101,21 @@ class Problem:
 
         return step
 
-    def sgformer(self) -> Step | None:
+    def sgformer_model(self) -> Any:
         """PyG's, with one layer of attention and as many convolutions as we have layers; None without PyG."""
         try:
-            models = importlib.import_module("torch_geometric.nn.models")
-            kind = models.SGFormer
+            kind = importlib.import_module("torch_geometric.nn.models").SGFormer
         except (ImportError, AttributeError):
             return None
-        layers, dropout = self.config.model.layers, self.config.model.dropout
-        model = kind(
-            FEATURES,
-            self.config.model.channels,
-            CLASSES,
-            trans_num_layers=1,
-            trans_dropout=dropout,
-            gnn_num_layers=layers,
-            gnn_dropout=dropout,
-        ).to(self.device)
+        layers, channels, dropout = (getattr(self.config.model, name) for name in ("layers", "channels", "dropout"))
+        attention = {"trans_num_layers": 1, "trans_dropout": dropout}
+        convolutions = {"gnn_num_layers": layers, "gnn_dropout": dropout}
+        return kind(FEATURES, channels, CLASSES, **attention, **convolutions).to(self.device)
+
+    def sgformer(self) -> Step | None:
+        model = self.sgformer_model()
+        if model is None:
+            return None
         optimizer = torch.optim.Adam(model.parameters(), lr=self.config.train.learning_rate, fused=True)
         graph = self.batch.relations[0].adjacency
         edge_index = torch.stack([graph.sources, graph.targets]).long()
