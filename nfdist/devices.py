@@ -1,14 +1,18 @@
 """What depends on the device a tensor is on, besides operations (attention/ops, sparse) and how the world is joined."""
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Module = TypeVar("Module")
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def is_gpu(device: torch.device) -> bool:
@@ -41,3 +45,118 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A small tensor on a device, without waiting for what the device has still to do."""
     pinned = tensor.pin_memory() if device.type == "cuda" else tensor
     return pinned.to(device, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that tensors have on a device now, had at most so far, and could have."""
+
+    now: int
+    peak: int
+    limit: int
+
+
+def memory_use(device: torch.device) -> MemoryUse | None:
+    """The memory of a device of its own; None on the CPU."""
+    if not is_gpu(device):
+        return None
+    counters: Any = torch.get_device_module(device)
+    now, (free, _) = counters.memory_allocated(device), counters.mem_get_info(device)
+    reserved = counters.memory_reserved(device)
+    return MemoryUse(now, counters.max_memory_allocated(device), free + reserved)
+
+
+def reached(device: torch.device) -> Callable[[], bool]:
+    """A question that tells, without waiting, whether a device has done all that this thread has asked of it so far."""
+    if device.type != "cuda":
+        return lambda: True
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event.query
+
+
+def gpu_stopwatch(device: torch.device) -> Callable[[], Callable[[], float]]:
+    """Begins to time what a GPU does; the first call ends that, and what it returns tells the seconds once it is done.
+
+    None of its work is waited for before the seconds are asked for.
+    """
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record(torch.cuda.current_stream(device))
+
+    def stop() -> Callable[[], float]:
+        end.record(torch.cuda.current_stream(device))
+        return read
+
+    def read() -> float:
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000
+
+    return stop
+
+
+def describe(device: torch.device) -> dict[str, str]:
+    """What of a GPU must be the same for a run to be repeated; nothing for the CPU."""
+    if device.type != "cuda":
+        return {}
+    facts = {"gpu": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
+    found = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER.read_text()) if _DRIVER.exists() else None
+    return {**facts, "driver": found[0] if found else "unknown"}
+
+
+def readable_by(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory of the host, not written yet, that a device can copy from by itself."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The moment in which copies to a device are complete; without an event that is now."""
+
+    event: torch.cuda.Event | None = None
+    copies: list[Tensor] = field(default_factory=list)
+
+    def precede(self) -> None:
+        """Let whatever this thread asks of the device from now on come after the copies."""
+        if self.event is None:
+            return
+        stream = torch.cuda.current_stream(self.copies[0].device)
+        stream.wait_event(self.event)
+        for tensor in self.copies:  # made in another stream: their memory is not to be given away before this one's end
+            tensor.record_stream(stream)
+
+    def complete(self) -> None:
+        """Wait until the copies are complete."""
+        if self.event is not None:
+            self.event.synchronize()
+
+
+class Copies:
+    """Copies to a device that go on beside its work, in a stream of their own; on the CPU nothing is copied."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._made: list[Tensor] = []
+
+    def enter_thread(self) -> None:
+        """Make the device that of this thread: by default it would take the first one's memory."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    def move(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device, for what comes after an `arrival`."""
+        if not is_gpu(self.device):
+            return tensor
+        if self._stream is None:
+            return tensor.to(self.device, non_blocking=True)
+        dense = tensor.layout == torch.strided
+        with torch.cuda.stream(self._stream):
+            readable = tensor.pin_memory() if dense and not tensor.is_pinned() else tensor
+            copy = readable.to(self.device, non_blocking=True)
+        self._made += [copy] if dense else [copy.crow_indices(), copy.col_indices(), copy.values()]
+        return copy
+
+    def arrival(self) -> Arrival:
+        """Of all copies since the last one."""
+        made, self._made = self._made, []
+        return Arrival(self._stream.record_event(), made) if self._stream is not None and made else Arrival()

@@ -18,7 +18,6 @@ from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import direction, score, undefined
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
-from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
@@ -32,12 +31,13 @@ from nfdist.training.accumulated import Accumulated, Meeting
 from nfdist.training.average import WeightAverage
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
-from nfdist.training.label_inputs import give_labels
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
+from nfdist.training.preparation import Preparation
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
-from nfdist.training.result import versions
+from nfdist.training.result import peak_memory_bytes, versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
+from nfdist.training.shortage import Shortage
 from nfdist.training.state import State
 from nfdist.training.statistics import set_constants
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
@@ -91,9 +91,12 @@ class Trainer:
         self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
         if self.average is not None and restored is not None:
             load_weights(self.average.model, restored.tensors["weights"], "the checkpoint")
+        self._shortage = Shortage(job.device, job.world, config.train)
         replica = replicate(self.model, job.world)
         self.task = training_task(job.task, config.train, store, self.split)
-        self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)
+        self.stepper = Stepper(
+            self.model, replica, self.optimizer, self.task.to(job.device), config.train, job.world, seed
+        )
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
         self._run: Run | None = None
         self._mirror: Mirror | None = None
@@ -110,10 +113,9 @@ class Trainer:
             return None
         if self._tells and self.state.step == 0:
             self._tell_beginning()
-        with self._batches() as batches, self._progress() as progress:
+        with self._shortage.explained(), self._batches() as batches, self._progress() as progress:
             self._begin()
-            for fetched in batches:
-                batch = give_labels(fetched, self.job.config.train.label_inputs, self.seed)
+            for batch in batches:
                 meeting = self._meet(batch)
                 if meeting.stop is not None and self._step_so_far.batches == 0:  # a step is made whole or not at all
                     self.job.stop.heed()
@@ -147,7 +149,8 @@ class Trainer:
         graph, relation = job.graph, job.config.relation
         assembler = Assembler(graph.loading_store, graph.loading_hops, relation, self.split, graph.loading, job.dtype)
         make = fetch if job.config.train.batch_nodes else Repeated
-        return make(assembler, self.sampler, position, job.config.train.epochs, job.device)
+        prepared = Preparation(self.model, self.task, self.seed, job.config.train.label_inputs, job.device)
+        return make(assembler, self.sampler, position, job.config.train.epochs, job.device, prepared)
 
     def _begin(self) -> None:
         """From here on what happens counts for the next step."""
@@ -159,7 +162,7 @@ class Trainer:
         watch = self.job.world.watch
         watch.phase = f"seed {self.seed}, step {self.state.step + 1}"
         stop = self.job.stop.received or 0
-        labels = self.task.count(batch.labels)
+        labels = self.task.count(batch.on_host.labels)
         mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
         everyone = tally(self.job.world, mine, "meet")
         sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
@@ -170,6 +173,7 @@ class Trainer:
         """Add a batch to the step; whether it is the step's last one, as the last of an epoch always is."""
         full = self._step_so_far.batches + 1 == self.job.config.train.accumulate
         last = full or batch.after.epoch > self.state.position.epoch
+        self._shortage.meet(batch.num_nodes)
         self.stepper.add(batch, batch.number, meeting.counts, last=last)
         self._step_so_far.add(batch, meeting, waited_seconds)
         return last
@@ -180,6 +184,7 @@ class Trainer:
         number, position = state.step, state.position
         rate = learning_rate(job.config.train, number, self.sampler.progress(position))
         loss = self.stepper.move(number, rate)
+        self._shortage.learn()
         if self.average is not None:
             self.average.update(self.model, number)
         state.take_step(after, loss.supervised)
@@ -268,7 +273,9 @@ class Trainer:
 
     def _append(self, kind: str, facts: dict[str, Any]) -> None:
         if self._run is not None:
-            self._run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_resident_bytes()})
+            self._run.append(
+                {"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_memory_bytes(self.job.device)}
+            )
 
     def _save(self, best: bool = False) -> None:
         """Write a checkpoint, on rank 0."""
@@ -284,7 +291,7 @@ class Trainer:
             "partition": job.graph.store.fingerprint(),
             "metrics_bytes": self._run.metrics_file.size_bytes,
             "world_size": job.world.size,
-            "versions": versions(),
+            "versions": versions(job.device),
         }
         tensors = {"weights": self.evaluated.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
         if self.average is not None:

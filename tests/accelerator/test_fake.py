@@ -66,6 +66,14 @@ def test_a_generator_of_the_cpu_fails(device: torch.device) -> None:
         torch.empty(3, device=device).uniform_(generator=torch.Generator())
 
 
+def test_autocast_is_for_products(device: torch.device) -> None:
+    rows, table = torch.ones(2, 3, device=device), torch.ones(3, 3, device=device)
+    with torch.autocast(fake.TYPE, torch.bfloat16):
+        assert nn.functional.linear(rows, table).dtype == (rows @ table).dtype == torch.bfloat16
+        assert (rows + 1).exp().dtype == torch.float32
+    assert (rows @ table).dtype == torch.float32
+
+
 def test_fused_adam_wants_its_step_on_the_device(device: torch.device) -> None:
     weight = nn.Parameter(torch.ones(2, device=device))
     optimizer = torch.optim.Adam([weight], fused=True)
