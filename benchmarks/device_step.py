@@ -17,6 +17,7 @@ from transcription import Transcription
 
 from nfdist import seeds, settings
 from nfdist.config import Config
+from nfdist.devices import Copies
 from nfdist.graph.relation import Relation
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -24,6 +25,7 @@ from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.training.batches import Batch
 from nfdist.training.optimization import make_optimizer
+from nfdist.training.preparation import Preparation
 from nfdist.training.sampling import Position
 from nfdist.training.step import Counts, Stepper
 from nfdist.world import World
@@ -64,7 +66,14 @@ class Problem:
         labels, labeled = torch.randint(CLASSES, (self.nodes,), generator=generator), torch.arange(0, self.nodes, 2)
         node_ids, relations = torch.arange(self.nodes), [self.relation]
         made = Batch(node_ids, features, labeled, labels[labeled], relations, None, Position(1))
-        return made.to(self.device)
+        copies = Copies(self.device)
+        sent = Preparation(self.model(), self.task, SEED, 0.0, self.device)(made).moved(copies)
+        copies.arrival().precede()
+        return sent
+
+    @property
+    def task(self) -> Task:
+        return Task("single", CLASSES)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -77,10 +86,10 @@ class Problem:
 
     def nfdist(self, *, compiled: bool = False) -> Step:
         """A step as training makes it, losses and norm read."""
-        model, task = self.model(), Task("single", CLASSES)
+        model = self.model()
         optimizer = make_optimizer(model, self.config.train)
         called: Any = torch.compile(model) if compiled else model
-        stepper = Stepper(model, called, optimizer, task, self.config.train, World(), SEED)
+        stepper = Stepper(model, called, optimizer, self.task, self.config.train, World(), SEED)
         counts = Counts(len(self.batch.labeled), self.batch.num_edges, self.nodes)
 
         def step() -> float:
@@ -131,7 +140,7 @@ class Problem:
         """Forward and backward passes, recorded once and played again, with the draw that they were recorded with."""
         model, batch = self.model().train(), self.batch
         scale = model.auxiliary_scale(self.config.train.edge_loss, batch.num_edges)
-        draw = Draw(SEED, 0, batch.node_ids.to(self.device))
+        draw = Draw(SEED, batch.number, batch.node_ids, directions=batch.directions)
 
         def passes() -> None:
             output = model(batch.features, batch.relations, draw, auxiliary_scale=scale)
@@ -158,6 +167,6 @@ def _descended(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
 
 def apart(problem: Problem) -> float:
     """How far the losses of nfdist's first step and of the transcription's, with the same draw, are from each other."""
-    draw = Draw(SEED, problem.batch.number, problem.batch.node_ids.to(problem.device))
+    draw = Draw(SEED, problem.batch.number, problem.batch.node_ids)
     ours, theirs = float(problem.nfdist()()), float(problem.transcription(draw)())
     return abs(ours - theirs) / abs(theirs)
