@@ -6,6 +6,7 @@ torch, so any device runs them.
 
 from nfdist.attention.ops.gpu.attention import attend as attend
 from nfdist.attention.ops.gpu.edges import edge_log_likelihood as edge_log_likelihood
+from nfdist.attention.ops.gpu.epilogue import add_norm as add_norm
 from nfdist.attention.ops.gpu.features import key_logs as key_logs
 from nfdist.attention.ops.gpu.features import project as project
 from nfdist.attention.ops.gpu.noise import gumbel as gumbel
