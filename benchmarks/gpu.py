@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fake", action="store_true")
     parser.add_argument("--roofline", action="store_true")
@@ -168,7 +168,7 @@ def main() -> int:
     parser.add_argument("--cuda-graphs", action="store_true")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if not options.only <= set(SECTIONS):
         parser.error(f"--only must name some of {','.join(SECTIONS)}, got {','.join(sorted(options.only))}")
     if options.roofline and not options.fake:
