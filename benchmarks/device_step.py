@@ -81,6 +81,11 @@ class Problem:
         labels = torch.full((self.nodes,), -1, device=self.device)
         return labels.index_copy(0, self.batch.labeled, self.batch.labels)
 
+    @property
+    def draw(self) -> Draw:
+        """What nfdist's step on the batch draws."""
+        return Draw(SEED, self.batch.number, self.batch.node_ids)
+
     def model(self) -> NodeFormer:
         return NodeFormer.build(self.config, FEATURES, CLASSES, SEED).to(self.device)
 
@@ -167,6 +172,5 @@ def _descended(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
 
 def apart(problem: Problem) -> float:
     """How far the losses of nfdist's first step and of the transcription's, with the same draw, are from each other."""
-    draw = Draw(SEED, problem.batch.number, problem.batch.node_ids)
-    ours, theirs = float(problem.nfdist()()), float(problem.transcription(draw)())
+    ours, theirs = float(problem.nfdist()()), float(problem.transcription(problem.draw)())
     return abs(ours - theirs) / abs(theirs)

@@ -24,15 +24,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import roofline
 import torch
 from device_step import Problem, Step, apart
 from gpu_jobs import Row, evaluations, loading, scaling
-from roofline import DEVICES, estimate, table
+from roofline import DEVICES, estimate
 
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
@@ -43,44 +44,55 @@ SIDES = ("nfdist", "transcription", "SGFormer")
 MOST = 25  # operations that are shown
 
 
-def show_counts(options: argparse.Namespace) -> None:
-    """Count a step that comes after another, and print it part by part and operation by operation."""
+def show_counts(options: argparse.Namespace) -> int:
+    """Count steps that come after others; nfdist's also part by part and operation by operation."""
     sys.path.append(str(ROOT))  # the fake accelerator belongs to the tests
     from tests.accelerator import fake
     from tests.accelerator.counts import counted
 
+    if not fake.available():
+        print(f"benchmarks/gpu.py: torch {torch.__version__} lets no device be defined in Python", file=sys.stderr)
+        return 2
+
     problem = Problem(options.nodes or 2000, fake.device(), tuple(options.overrides))
     with counted() as moved:
-        edges = problem.batch.num_edges
-    step = problem.nfdist()
-    step()
-    with counted() as counts:
+        batch = problem.batch
+    sides = {}
+    for name, step in {"nfdist": problem.nfdist(), "transcription": problem.transcription(problem.draw)}.items():
         step()
-    print(f"one training step, {problem.nodes:,} nodes, {edges:,} edges, {torch.__version__}\n")
-    by_part = {asked: asked.line.partition(":")[0] for asked in counts.bytes}
-    print(_by(by_part, counts, "asked for by"), "\n")
-    print(_by({asked: asked.operation for asked in counts.bytes}, counts, "operation"))
+        with counted() as sides[name]:
+            step()
+    ours = sides["nfdist"]
+    print(f"one training step, {problem.nodes:,} nodes, {batch.num_edges:,} edges, torch {torch.__version__}\n")
+    print(_table("step of", {name: _parts(counts, lambda _: "")[""] for name, counts in sides.items()}), "\n")
+    print(_table("nfdist's, by part", _parts(ours, lambda asked: asked.line.partition(":")[0])), "\n")
+    print(_table("nfdist's, by operation", _parts(ours, lambda asked: asked.operation)))
     for kind in ("syncs", "copies"):
-        print(f"\n{counts.table(kind)}")
+        print(f"\n{ours.table(kind)}")
     if options.roofline:
         gradients = sum(parameter.nbytes for parameter in problem.model().parameters())
-        facts = (counts.launches.total(), counts.bytes, counts.flops, moved.bytes.total(), gradients)
-        print(f"\n{table({device.name: estimate(device, *facts) for device in DEVICES})}\n")
+        estimates = {}
+        for (name, counts), device in product(sides.items(), DEVICES):
+            facts = (counts.launches.total(), counts.bytes, counts.flops, moved.bytes.total(), gradients)
+            estimates[f"{name}, {device.name}"] = estimate(device, *facts)
+        print(f"\n{roofline.table(estimates)}\n")
         print("\n".join(f"{device.name}: {device.source}" for device in DEVICES))
+    return 0
 
 
-def _by(names: Mapping[Any, str], counts: Any, what: str) -> str:
-    """A row for every name: launches, waits, bytes and arithmetic, the most bytes first."""
-    kinds = ("launches", "syncs", "bytes", "flops")
-    sums = [Counter[str]() for _ in kinds]
-    for kind, total in zip(kinds, sums, strict=True):
-        for asked, count in getattr(counts, kind).items():
-            total[names.get(asked, asked.operation)] += count
-    most = [name for name, _ in sums[2].most_common(MOST)]
+def _parts(counts: Any, part_of: Callable[[Any], str]) -> dict[str, list[int]]:
+    """Launches, waits, bytes and arithmetic by part, the most bytes first."""
+    sums: dict[str, list[int]] = {}
+    for place, kind in enumerate((counts.launches, counts.syncs, counts.bytes, counts.flops)):
+        for asked, count in kind.items():
+            sums.setdefault(part_of(asked), [0, 0, 0, 0])[place] += count
+    return dict(sorted(sums.items(), key=lambda item: -item[1][2])[:MOST])
+
+
+def _table(what: str, rows: Mapping[str, list[int]]) -> str:
     lines = [f"| {what} | launches | waits | MB | GFLOP |", "|---|---|---|---|---|"]
-    whole = [("**all**", [total.total() for total in sums])]
-    for name, (launches, syncs, moved, flops) in whole + [(name, [total[name] for total in sums]) for name in most]:
-        lines.append(f"| {name} | {launches} | {syncs} | {moved / 1e6:,.1f} | {flops / 1e9:,.3f} |")
+    for name, (launches, waits, moved, flops) in rows.items():
+        lines.append(f"| {name} | {launches} | {waits} | {moved / 1e6:,.1f} | {flops / 1e9:,.3f} |")
     return "\n".join(lines)
 
 
@@ -174,8 +186,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.roofline and not options.fake:
         parser.error("--roofline is made of what --fake counts: give both")
     if options.fake:
-        show_counts(options)
-        return 0
+        return show_counts(options)
     if options.device == "cuda" and not torch.cuda.is_available():
         print("benchmarks/gpu.py: torch finds no GPU here: --fake counts what a step asks of one", file=sys.stderr)
         return 2

@@ -23,12 +23,12 @@ def test_counts_and_what_a_device_could_do_at_best(script: Any, capsys: pytest.C
     needs_counts()
     assert script.main(["--fake", "--roofline", "--nodes", "300", "model.layers=1"]) == 0
     told = capsys.readouterr().out
-    whole = next(line for line in told.splitlines() if line.startswith("| **all** |"))
+    whole = next(line for line in told.splitlines() if line.startswith("| nfdist |"))
     launches, waits, *_ = (float(cell) for cell in whole.split("|")[2:-1])
     assert 100 < launches < 500
     assert waits == 1
     assert "| attention/ops/gpu/summaries.py |" in told
-    assert "| milliseconds | A100 SXM 80 GB | H100 SXM 80 GB |" in told
+    assert "| milliseconds | nfdist, A100 SXM 80 GB | nfdist, H100 SXM 80 GB | transcription, " in told
 
 
 def test_without_a_gpu_there_is_one_line(

@@ -52,7 +52,7 @@ class _EdgeLogLikelihood(torch.autograd.Function):
         by_source = _Side(graph.transposed[0], edge_weights.index_select(0, graph.transposed[1]), keys, queries)
         totals = []
         for edges in chunks(graph.num_edges, queries[0].numel(), queries.device, chunk_rows):
-            log_products = by_target.add(edges)
+            log_products = logsumexp_of(*by_target.add(edges))
             by_source.add(edges)
             log_weights = log_products.sub_(log_normalizers.index_select(0, graph.targets[edges]))
             totals.append(log_weights.mul_(edge_weights[edges, None]).sum())
@@ -73,8 +73,8 @@ class _Side:
         self._graph, self._edge_weights, self._own, self._other = graph, edge_weights, own, other
         self.gradient = own.new_empty(0)
 
-    def add(self, edges: slice) -> Tensor:
-        """Add some edges to the gradient; their log products [e, h]."""
+    def add(self, edges: slice) -> tuple[Tensor, Tensor]:
+        """Add some edges to the gradient; their log features [e, h, m] and the softmax of these."""
         graph = self._graph
         logs = self._own.index_select(0, graph.targets[edges])
         logs += self._other.index_select(0, graph.sources[edges])
@@ -83,4 +83,4 @@ class _Side:
         numbers = torch.arange(len(logs), dtype=ends.dtype, device=ends.device)
         sums = segment_spmm(ends, numbers, shares.flatten(1), self._edge_weights[edges]).view_as(self._own)
         self.gradient = sums if edges.start == 0 else self.gradient.add_(sums)
-        return logsumexp_of(logs, shares)
+        return logs, shares
