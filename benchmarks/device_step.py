@@ -72,6 +72,21 @@ class Problem:
         return sent
 
     @property
+    def batch_bytes(self) -> int:
+        """What of the batch comes from the host."""
+        batch, sizes = self.batch, list[int]()
+
+        def note(tensor: Tensor) -> Tensor:
+            sizes.append(tensor.nbytes)
+            return tensor
+
+        for relation in batch.relations:
+            relation.each(note)
+        for tensor in (batch.node_ids, batch.features, batch.labeled, batch.labels, batch.directions):
+            note(tensor if tensor is not None else torch.empty(0))
+        return sum(sizes)
+
+    @property
     def task(self) -> Task:
         return Task("single", CLASSES)
 

@@ -55,15 +55,13 @@ def show_counts(options: argparse.Namespace) -> int:
         return 2
 
     problem = Problem(options.nodes or 2000, fake.device(), tuple(options.overrides))
-    with counted() as moved:
-        batch = problem.batch
     sides = {}
     for name, step in {"nfdist": problem.nfdist(), "transcription": problem.transcription(problem.draw)}.items():
         step()
         with counted() as sides[name]:
             step()
     ours = sides["nfdist"]
-    print(f"one training step, {problem.nodes:,} nodes, {batch.num_edges:,} edges, torch {torch.__version__}\n")
+    print(f"one training step, {problem.nodes:,} nodes, {problem.batch.num_edges:,} edges, torch {torch.__version__}\n")
     print(_table("step of", {name: _parts(counts, lambda _: "")[""] for name, counts in sides.items()}), "\n")
     print(_table("nfdist's, by part", _parts(ours, lambda asked: asked.line.partition(":")[0])), "\n")
     print(_table("nfdist's, by operation", _parts(ours, lambda asked: asked.operation)))
@@ -73,7 +71,7 @@ def show_counts(options: argparse.Namespace) -> int:
         gradients = sum(parameter.nbytes for parameter in problem.model().parameters())
         estimates = {}
         for (name, counts), device in product(sides.items(), DEVICES):
-            facts = (counts.launches.total(), counts.bytes, counts.flops, moved.bytes.total(), gradients)
+            facts = (counts.launches.total(), counts.bytes, counts.flops, problem.batch_bytes, gradients)
             estimates[f"{name}, {device.name}"] = estimate(device, *facts)
         print(f"\n{roofline.table(estimates)}\n")
         print("\n".join(f"{device.name}: {device.source}" for device in DEVICES))
