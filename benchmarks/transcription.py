@@ -36,21 +36,29 @@ class FreshDraws:
 
     def __init__(self, model: NodeFormer, generator: torch.Generator) -> None:
         self.model, self.generator = model, generator
+        self.device, self.own = generator.device, generator
 
     def layer(self, index: int, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         model, attention = self.model.model, self.model.attention
         kernel = Kernel.draw(model.random_features, model.channels, 1.0, self.generator, dtype=hidden.dtype)
+        directions = kernel.directions.to(hidden.device)
         if not self.model.training or attention.kind == "softmax":
-            return kernel.directions, None
+            return directions, None
         empty = hidden.new_empty(len(hidden), model.heads, attention.noise_draws)
-        return kernel.directions, -empty.exponential_(generator=self.generator).log()
+        return directions, -empty.exponential_(generator=self._generator_of(hidden)).log()
 
     def drop(self, index: int, rows: Tensor) -> Tensor:
         rate = self.model.model.dropout
         if not self.model.training or rate == 0:
             return rows
-        keep = torch.rand(rows.shape, generator=self.generator, dtype=rows.dtype) >= rate
+        keep = torch.empty_like(rows).uniform_(generator=self._generator_of(rows)) >= rate
         return rows * keep / (1 - rate)
+
+    def _generator_of(self, rows: Tensor) -> torch.Generator:
+        """Directions come from the CPU; on a device all else is drawn there."""
+        if rows.device != self.device:
+            self.device, self.own = rows.device, torch.Generator(rows.device).manual_seed(self.generator.initial_seed())
+        return self.own
 
 
 class OwnDraws:
@@ -78,15 +86,20 @@ class Hop:
     def __init__(self, relation: Relation) -> None:
         graph = relation.adjacency
         self.sources, self.targets = graph.sources.long(), graph.targets.long()
-        self.graph = dgl().graph((self.sources, self.targets), num_nodes=graph.num_nodes)
-        self.graph.create_formats_()
+        self.graph = None
+        if self.sources.is_cpu:  # where DGL's sums are the fastest; its releases have no others
+            self.graph = dgl().graph((self.sources, self.targets), num_nodes=graph.num_nodes)
+            self.graph.create_formats_()
         dtype = relation.edge_weights.dtype
         self.root_in = graph.in_degrees.clamp(min=1).to(dtype).rsqrt()[:, None, None]
         self.root_out = graph.out_degrees.clamp(min=1).to(dtype).rsqrt()[:, None, None]
         self.edge_weights = 1 / graph.in_degrees.to(dtype)[self.targets][:, None]
 
     def sums(self, values: Tensor) -> Tensor:
-        sums: Tensor = self.root_in * dgl().ops.copy_u_sum(self.graph, values * self.root_out)
+        weighted = values * self.root_out
+        if self.graph is None:
+            return self.root_in * torch.zeros_like(values).index_add(0, self.targets, weighted[self.sources])
+        sums: Tensor = self.root_in * dgl().ops.copy_u_sum(self.graph, weighted)
         return sums
 
 

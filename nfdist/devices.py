@@ -41,6 +41,12 @@ def allocated_bytes(device: torch.device) -> Callable[[], float] | None:
     return (lambda: float(torch.cuda.memory_allocated(device))) if device.type == "cuda" else None
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A small tensor on a device, without waiting for what the device has still to do."""
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)
+
+
 @dataclass(frozen=True)
 class MemoryUse:
     """Bytes that tensors have on a device now, had at most so far, and could have."""

@@ -34,27 +34,36 @@ def numpy_generator(seed: int, *path: str | int) -> np.random.Generator:
 
 def keep_pairs(key: int, sources: Tensor, targets: Tensor, drop: float) -> Tensor:
     """Which pairs of node ids are kept, a boolean [pairs]: by the key and both ids, in this order, alone."""
-    bits = hash_ids(hash_ids(torch.tensor(key, device=sources.device), sources), targets)
+    bits = hash_ids(hash_ids(torch.full((), key, device=sources.device), sources), targets)
     return (bits & 0xFFFF) >= round(drop * 65536)
 
 
 def choose_nodes(key: int, node_ids: Tensor, share: float) -> Tensor:
     """Which nodes are of a random share, a boolean [n]: by the key and the node's id alone."""
-    bits = hash_ids(torch.tensor(key, device=node_ids.device), node_ids)
+    bits = hash_ids(torch.full((), key, device=node_ids.device), node_ids)
     return (bits & 0x7FFFFFFF) < round(share * (1 << 31))
 
 
-def hash_ids(keys: Tensor, numbers: Tensor) -> Tensor:
+def hash_ids(keys: Tensor, numbers: Tensor, at_once: int = _HASHES_AT_ONCE) -> Tensor:
     """SplitMix64 of keys + numbers, broadcast together: int64 tensors whose bits all depend on both."""
     out = torch.add(keys, numbers, alpha=_signed(_WEYL))
     flat = out.view(-1)
-    for start in range(0, flat.numel(), _HASHES_AT_ONCE):
-        part = flat[start : start + _HASHES_AT_ONCE]
+    for start in range(0, flat.numel(), at_once):
+        part = flat[start : start + at_once]
         for shift, multiplier in _ROUNDS:
             part ^= (part >> shift) & ((1 << (64 - shift)) - 1)
             if multiplier is not None:
                 part *= _signed(multiplier)
     return out
+
+
+def hash_id(key: int, number: int) -> int:
+    """`hash_ids` of two numbers, without torch."""
+    word = (key + number * _WEYL) % (1 << 64)
+    for shift, multiplier in _ROUNDS:
+        word ^= word >> shift
+        word = word * (multiplier or 1) % (1 << 64)
+    return _signed(word)
 
 
 def _signed(word: int) -> int:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nfdist.attention import ops
+from nfdist.devices import sent
 from nfdist.errors import ConfigError
 
 
@@ -65,7 +66,7 @@ class Kernel:
         rotations = rotations * triangular.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
         norms = torch.randn(num_features, channels, generator=generator, dtype=torch.float64).norm(dim=1, keepdim=True)
         directions = rotations.reshape(-1, channels)[:num_features] * norms
-        return Kernel(directions.to(device, dtype), temperature, epsilon)
+        return Kernel(sent(directions.to(dtype), torch.device(device)), temperature, epsilon)
 
     @property
     def num_features(self) -> int:
@@ -109,7 +110,7 @@ class Kernel:
 
     def add_epsilon(self, logs: Tensor, peak: Tensor) -> Tensor:
         """log(exp(logs - peak) + epsilon); the peak is a constant under differentiation."""
-        return torch.logaddexp(logs - peak.detach(), logs.new_tensor(math.log(self.epsilon)))
+        return torch.logaddexp(logs - peak.detach(), logs.new_full((), math.log(self.epsilon)))
 
     def _check(self, rows: Tensor, name: str) -> None:
         if rows.ndim != 3 or rows.shape[2] != self.channels:

@@ -1,6 +1,5 @@
 """What a training step asks of a device, whatever the size of its batch: launches of kernels, and waits of the host."""
 
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -13,14 +12,13 @@ from nfdist.partitioning.sources import SourceOptions
 from nfdist.rendezvous import Place
 from nfdist.training.job import train
 from nfdist.world import World
-from tests.accelerator.counts import Asked, Counts, counted
+from tests.accelerator.counts import Counts, counted
 from tests.accelerator.device import accelerator, needs_counts
 
 pytestmark = pytest.mark.accelerator
 
-MOST_LAUNCHES = 730
+MOST_LAUNCHES = 700
 MOST_SYNCS = 2
-MOST_SYNCS_OF_ATTENTION = 18
 NODES_OF_AMAZON2M = 2_449_029
 SETTINGS = {
     "model": {"layers": 2, "channels": 64, "heads": 1, "random_features": 50, "dropout": 0.2},
@@ -62,6 +60,4 @@ def test_launches_do_not_grow_with_the_batch(folder: Path) -> None:
 def test_the_host_waits_for_a_step_once(folder: Path) -> None:
     syncs = step(folder, 2_000).syncs
     assert syncs == step(folder, 4_000).syncs
-    own: Counter[Asked] = Counter({asked: count for asked, count in syncs.items() if "attention/" not in asked.line})
-    assert own.total() <= MOST_SYNCS, step(folder, 2_000).table("syncs")
-    assert syncs.total() - own.total() <= MOST_SYNCS_OF_ATTENTION, step(folder, 2_000).table("syncs")
+    assert syncs.total() <= MOST_SYNCS, step(folder, 2_000).table("syncs")

@@ -1,6 +1,6 @@
 """The operations of attention: one signature each, its meaning in `definition.py`, and one implementation a device.
 
-This is the one place that chooses. A GPU takes the chunked code, in larger chunks, until a file of its own is listed.
+This is the one place that chooses. A device that is not listed takes the operations that any device can run.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from torch import Tensor
 
-from nfdist.attention.ops import cpu, definition
+from nfdist.attention.ops import cpu, definition, gpu
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ def _by_device(defined: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     @wraps(defined)
     def operation(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         device = next(argument.device.type for argument in arguments if isinstance(argument, Tensor))
-        implementation: Callable[Arguments, Result] = getattr(IMPLEMENTATIONS.get(device, cpu), defined.__name__)
+        implementation: Callable[Arguments, Result] = getattr(IMPLEMENTATIONS.get(device, gpu), defined.__name__)
         return implementation(*arguments, **options)
 
     return operation
@@ -37,3 +37,4 @@ attend = _by_device(definition.attend)
 edge_log_likelihood = _by_device(definition.edge_log_likelihood)
 gumbel = _by_device(definition.gumbel)
 keep_mask = _by_device(definition.keep_mask)
+add_norm = _by_device(definition.add_norm)

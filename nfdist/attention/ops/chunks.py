@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 # Elements of the largest temporary of a chunk. On a CPU it should stay in the cores' caches: docs/numerics.md#chunks
-_CHUNK_ELEMENTS = {"cpu": 7 << 18, "cuda": 1 << 25}
+_CHUNK_ELEMENTS = {"cpu": 7 << 18}
+_CHUNK_ELEMENTS_ON_DEVICES = 1 << 25
 
 
 def chunks(num_rows: int, row_elements: int, device: torch.device, chunk_rows: int | None = None) -> Iterator[slice]:
     """Even slices that cover the rows, each small enough for its largest temporary, of `row_elements` a row."""
     if chunk_rows is None:
-        most = max(64, _CHUNK_ELEMENTS.get(device.type, 1 << 22) // row_elements // 64 * 64)
+        most = max(64, _CHUNK_ELEMENTS.get(device.type, _CHUNK_ELEMENTS_ON_DEVICES) // row_elements // 64 * 64)
         count = max(1, -(-num_rows // most))
         chunk_rows = max(64, -(-num_rows // (64 * count)) * 64)
     return (slice(start, min(start + chunk_rows, num_rows)) for start in range(0, num_rows, chunk_rows))

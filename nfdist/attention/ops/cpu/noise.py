@@ -11,8 +11,13 @@ def gumbel(key: int, node_ids: Tensor, streams: int, dtype: torch.dtype = torch.
     bits = hash_ids(_stream_keys(key, -(-streams // 2), node_ids.device)[:, None], node_ids[None, :])
     halves = (bits.view(torch.int32) & 0x7FFFFFFF).unflatten(1, (-1, 2)).transpose(1, 2)  # the lower half is the first
     tail = torch.empty(halves.shape, dtype=dtype, device=node_ids.device).copy_(halves)
-    tail.add_(0.5).mul_(-(2.0**-31)).clamp_(min=torch.finfo(dtype).eps / 2 - 1)
-    return tail.log1p_().neg_().log_().neg_().flatten(0, 1)[:streams].t()
+    return gumbel_of(tail).flatten(0, 1)[:streams].t()
+
+
+def gumbel_of(halves: Tensor) -> Tensor:
+    """The noise of integers below 2^31, in their place: floats already."""
+    halves.add_(0.5).mul_(-(2.0**-31)).clamp_(min=torch.finfo(halves.dtype).eps / 2 - 1)
+    return halves.log1p_().neg_().log_().neg_()
 
 
 def keep_mask(key: int, node_ids: Tensor, channels: int, drop: float) -> tuple[Tensor, float]:
