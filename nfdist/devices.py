@@ -1,12 +1,13 @@
 """What depends on the device a tensor is on, besides operations (attention/ops, sparse) and how the world is joined."""
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Module = TypeVar("Module")
 
@@ -26,10 +27,28 @@ def full_precision(device: torch.device) -> AbstractContextManager[None]:
     return torch.autocast(device.type, enabled=False)
 
 
-def on_cpu(model: Module) -> Module:
-    """The module itself if it is on the CPU, or a copy that is."""
+def placed(model: Module, device: torch.device) -> Module:
+    """The module itself if it is on the device, or a copy that is."""
     assert isinstance(model, nn.Module)
-    return deepcopy(model).cpu() if is_gpu(next(model.parameters()).device) else model
+    return model if next(model.parameters()).device == device else deepcopy(model).to(device)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What a GPU has left for tensors, with what torch holds there and does not use; None on the CPU."""
+    if not is_gpu(device):
+        return None
+    memory: Any = torch.get_device_module(device)
+    free, _ = memory.mem_get_info(device)
+    return int(free + memory.memory_reserved(device) - memory.memory_allocated(device))
+
+
+def pin(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor, which a GPU then copies without a detour for as long as it is there."""
+    if device.type == "cuda" and tensor.nbytes:
+        driver: Any = torch.cuda.cudart()
+        torch.cuda.check_error(int(driver.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)))
+        weakref.finalize(tensor, driver.cudaHostUnregister, tensor.data_ptr())
+    return tensor
 
 
 def allocated_bytes(device: torch.device) -> Callable[[], float] | None:

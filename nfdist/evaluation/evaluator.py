@@ -20,6 +20,7 @@ from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeW
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
+from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.scores import Scores, resolve_metric, score, undefined
 from nfdist.evaluation.smoothed import SPLITS, Smoothed, Subject, score_facts, smooth_model
 from nfdist.evaluation.smoothing import Rows
@@ -69,7 +70,8 @@ class Wanted:
 class Evaluator:
     """The graph of a run, opened for its models. Every rank must make one, and each call together with the others.
 
-    `partition` is where the graph is, if it is no longer where it was trained on.
+    `partition` is where the graph is, if it is no longer where it was trained on; a `device` is for models that can be
+    there.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Evaluator:
         *,
         partition: Path | str | None = None,
         memory_bytes: int | None = None,
+        device: torch.device = CPU,
     ) -> None:
         self._world, self._started = world, time.perf_counter()
         config = trained.config
@@ -93,7 +96,7 @@ class Evaluator:
             self._metric = resolve_metric(config.evaluate.metric, self._task, config.evaluate.two_classes)
         with MemoryWatch() as watch:
             self._full = open_evaluation_graph(
-                config, graph.store, graph.hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
+                config, graph.store, graph.hops, world, dtype=trained.dtype, device=device, memory_bytes=memory_bytes
             )
         self._opening_bytes = watch.peak_private_bytes
 
@@ -113,6 +116,7 @@ class Evaluator:
             "peak_memory_bytes": resident,
             "peak_private_bytes": private,
             "world_size": self._world.size,
+            "device": str(self._full.device),
             "parts": len(self._store.parts),
             "nodes": self._store.num_nodes,
             "seed": trained.seed,
@@ -191,7 +195,7 @@ class Evaluator:
         if wanted.smoothing and trained.config.evaluate.smoothing == "auto":
             run = together(world, lambda: Run.open(folder) if world.rank == 0 else None)
             keep = None if states is None else SmoothingWriter(states.write, self._full.propagation())
-            known = Rows(self._task, evaluation.logits, labels, own == TRAIN)
+            known = Rows.beside(self._task, evaluation.logits, labels, own == TRAIN)
             subject = Subject(trained, known, own, scores)
             smoothed = smooth_model(self._full, world, run, subject, keep=keep, remember=wanted.writes)
             facts["smoothed"] = None
@@ -239,6 +243,7 @@ def evaluate_run(
     checkpoint: Path | str | None = None,
     partition: Path | str | None = None,
     memory_bytes: int | None = None,
+    device: torch.device = CPU,
 ) -> dict[str, Any]:
     """Evaluate a checkpoint of a run. Every rank must call this; only the first needs the run directory."""
     with ExitStack() as stack:
@@ -252,7 +257,7 @@ def evaluate_run(
             return found
 
         trained = broadcast_model(world, together(world, load))
-        evaluator = Evaluator(trained, place, world, partition=partition, memory_bytes=memory_bytes)
+        evaluator = Evaluator(trained, place, world, partition=partition, memory_bytes=memory_bytes, device=device)
         return evaluator.evaluate(trained, run_dir, wanted)
 
 

@@ -66,7 +66,7 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(_matrix_precision(config.train.precision))
         metrics = stack.enter_context(_served_metrics(config, place, world, device))
-        evaluation_graph = _evaluation_graph(config, graph, world, dtype)
+        evaluation_graph = _evaluation_graph(config, graph, world, dtype, device)
         job = Job(
             config=config,
             world=world,
@@ -248,10 +248,12 @@ def _take_up(run: Run, restored: Restored) -> None:
             log.notice(f"{name} was {before} before and is {value}: results may differ in their last digits")
 
 
-def _evaluation_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) -> EvaluationGraph | None:
+def _evaluation_graph(
+    config: Config, graph: Graph, world: World, dtype: torch.dtype, device: torch.device
+) -> EvaluationGraph | None:
     if config.train.evaluate_every == 0:
         return None
-    return open_evaluation_graph(config, graph.store, graph.hops, world, dtype=dtype)
+    return open_evaluation_graph(config, graph.store, graph.hops, world, dtype=dtype, device=device)
 
 
 @contextmanager

@@ -113,6 +113,11 @@ class FakeTensor(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"FakeTensor({self.values_on_host!r})"
 
+    @property
+    def layout(self) -> torch.layout:  # type: ignore[override]
+        """Torch knows that of a subclass only if it is strided."""
+        return self.values_on_host.layout
+
     def tolist(self) -> Any:
         """As torch does for devices, and not for subclasses: one copy to the CPU."""
         return self.cpu().tolist()
@@ -254,6 +259,15 @@ class _Module:
 
     def manual_seed_all(self, _: int) -> None:
         pass
+
+    def mem_get_info(self, _: Any = None) -> tuple[int, int]:
+        return 1 << 40, 1 << 40
+
+    def memory_reserved(self, _: Any = None) -> int:
+        return 0
+
+    def memory_allocated(self, _: Any = None) -> int:
+        return 0
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
