@@ -34,9 +34,9 @@ test-slow: .venv/ready
 test-multihost: .venv/ready
 	NFDIST_REQUIRE_MULTIHOST=1 $(BIN)/python -m pytest -m "slow or not slow" tests/multihost
 
-# The tests of the fake accelerator on a real GPU: all that ask for one, but those that count what it is asked for.
+# What `make test` runs on a fake accelerator, on a GPU, but for tests that count what the fake one is asked for.
 test-gpu: .venv/ready
-	NFDIST_TEST_DEVICE=cuda $(BIN)/python -m pytest tests/accelerator
+	NFDIST_TEST_DEVICE=cuda $(BIN)/python -m pytest -m accelerator
 
 # Against a real S3 server on loopback, moto's, which takes more to install than `make test` should.
 test-remote: .venv/ready

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -54,3 +55,62 @@ def pin(tensor: Tensor, device: torch.device) -> Tensor:
 def allocated_bytes(device: torch.device) -> Callable[[], float] | None:
     """A reading of the memory that torch holds on a GPU; None on the CPU."""
     return (lambda: float(torch.cuda.memory_allocated(device))) if device.type == "cuda" else None
+
+
+def readable_by(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory of the host, not written yet, that a device can copy from by itself."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The moment in which copies to a device are complete; without an event that is now."""
+
+    event: torch.cuda.Event | None = None
+    copies: list[Tensor] = field(default_factory=list)
+
+    def precede(self) -> None:
+        """Let whatever this thread asks of the device from now on come after the copies."""
+        if self.event is None:
+            return
+        stream = torch.cuda.current_stream(self.copies[0].device)
+        stream.wait_event(self.event)
+        for tensor in self.copies:  # made in another stream: their memory is not to be given away before this one's end
+            tensor.record_stream(stream)
+
+    def complete(self) -> None:
+        """Wait until the copies are complete."""
+        if self.event is not None:
+            self.event.synchronize()
+
+
+class Copies:
+    """Copies to a device that go on beside its work, in a stream of their own; on the CPU nothing is copied."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._made: list[Tensor] = []
+
+    def enter_thread(self) -> None:
+        """Make the device that of this thread: by default it would take the first one's memory."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    def move(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device, for what comes after an `arrival`."""
+        if not is_gpu(self.device):
+            return tensor
+        if self._stream is None:
+            return tensor.to(self.device, non_blocking=True)
+        dense = tensor.layout == torch.strided
+        with torch.cuda.stream(self._stream):
+            readable = tensor.pin_memory() if dense and not tensor.is_pinned() else tensor
+            copy = readable.to(self.device, non_blocking=True)
+        self._made += [copy] if dense else [copy.crow_indices(), copy.col_indices(), copy.values()]
+        return copy
+
+    def arrival(self) -> Arrival:
+        """Of all copies since the last one."""
+        made, self._made = self._made, []
+        return Arrival(self._stream.record_event(), made) if self._stream is not None and made else Arrival()

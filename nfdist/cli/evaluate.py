@@ -180,7 +180,8 @@ def describe(run_dir: str, outcome: dict[str, Any]) -> str:
         f"  {'':16}{outcome['metric']:>12}{'loss':>12}{_other_metric(outcome):>12}".rstrip(),
         *(_line(name, outcome, name) for name in SPLITS),
         *_describe_smoothed(outcome.get("smoothed")),
-        f"  in {outcome['seconds']:.1f} s{_on(outcome['device'])}; a process held at most {outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
+        f"  in {outcome['seconds']:.1f} s{_on(outcome['device'])}; a process held at most "
+        f"{outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
         f"{outcome['peak_memory_bytes'] / 2**30:.2f} GiB with mapped files",
     ]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 Training exchanges hidden states in each layer, differentiably; evaluation fills the copies in its states.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,8 +65,9 @@ class Halo:
         extended: Tensor = _Extend.apply(rows, self, world)
         return extended
 
-    def to(self, device: torch.device | str) -> "Halo":
-        return replace(self, lent=tuple(rows.to(device) for rows in self.lent))
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Halo":
+        """The same with each of its tensors changed, as by a copy to a device."""
+        return replace(self, lent=tuple(map(change, self.lent)))
 
     def _copies(self, extended: Tensor) -> Sequence[Tensor]:
         return torch.split(extended[len(extended) - self.num_copied :], list(self.copied_counts))

@@ -5,7 +5,7 @@
 Â_1 of a weighted graph: w(s, t) / sqrt(Σ_s' w(s', t)  Σ_t' w(s, t')), where a self-loop weighs 1
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -87,8 +87,12 @@ class Relation:
         """Â_j rows, [n, c]; differentiable."""
         return propagate(self.adjacency, rows, self.edge_weights)
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Relation":
+        """The same with each of its tensors changed, as by a copy to a device."""
+        return Relation(self.adjacency.each(change), change(self.edge_weights), change(self.total_weights))
+
     def to(self, device: torch.device | str) -> "Relation":
-        return Relation(self.adjacency.to(device), self.edge_weights.to(device), self.total_weights.to(device))
+        return self.each(lambda tensor: tensor.to(device))
 
 
 def build_relations(

@@ -78,7 +78,7 @@ class Shard:
         """
         moved = copy(self)
         moved._device = work
-        moved.halo, moved.totals = self.halo.to(states), self.totals.to(states)
+        moved.halo, moved.totals = self.halo.each(lambda rows: rows.to(states)), self.totals.to(states)
         moved.factors = None if self.factors is None else self.factors.to(states)
         moved.hops = [hop.to(states, edges=edges) for hop in self.hops]
         return moved
@@ -111,7 +111,7 @@ class Shard:
 
     def fetch(self, states: Tensor) -> None:
         """Fill in the copies of other ranks' rows. Every rank must call this."""
-        self.halo.to(states.device).fetch(states, self._world)
+        self.halo.each(lambda rows: rows.to(states.device)).fetch(states, self._world)
 
     def neighbors(self, states: Tensor, rows: slice, order: int | None = None) -> SummedNeighbors:
         """The neighbors of some rows up to an order; summed at once, since that leaves nothing in the caches."""

@@ -82,7 +82,7 @@ class _AddNorm(torch.autograd.Function):
         scale, shift, sums, statistics, out = ctx.saved_tensors
         epilogue: Epilogue = ctx.epilogue
         grad_sums = torch.empty_like(out)
-        grad_scale, grad_shift = (None, None) if scale is None else torch.zeros(2, *scale.shape).to(scale)
+        grad_scale, grad_shift = (None, None) if scale is None else scale.new_zeros(2, *scale.shape)
         for rows in chunks(len(out), 2 * out.shape[1], out.device):
             pull, made = grad[rows], out[rows]
             if epilogue.dropout is not None:

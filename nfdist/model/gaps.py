@@ -3,19 +3,20 @@
 import torch
 from torch import Tensor
 
+from nfdist.devices import is_gpu
 from nfdist.sparse.csr import sparse_csr
 
 FEATURE_MEANS = "feature_means"  # the buffer of a model; None, and not among its weights, where no feature has gaps
 
 
 def fill_gaps(features: Tensor, means: Tensor | None) -> Tensor:
-    """Features [n, f] with the mean of a feature where it is NaN; the very same tensor where none is."""
+    """Features [n, f] with the mean of a feature where it is NaN; on the CPU the very same tensor where none is."""
     if means is None:
         return features
     sparse = features.layout == torch.sparse_csr
     values = features.values() if sparse else features
     gaps = values.isnan()
-    if not bool(gaps.any()):
+    if not is_gpu(gaps.device) and not bool(gaps.any()):
         return features
     constants = means.to(values.dtype)
     if not sparse:

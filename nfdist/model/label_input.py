@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nfdist.devices import is_gpu
 from nfdist.errors import ConfigError
 
 
@@ -26,13 +27,18 @@ class LabelInput(nn.Module):
         return rows.to(self.table.dtype)
 
     def check(self, labels: Tensor, num_rows: int) -> None:
-        """Refuse labels that are not one, or one answer to each question, for every row, or that do not exist."""
+        """Refuse labels that are not one, or one answer to each question, for every row, or that do not exist.
+
+        Which exist is looked at on the CPU alone: labels of a batch were among those that the task has checked.
+        """
         classes = len(self.table)
         if labels.shape not in ((num_rows,), (num_rows, classes)):
             raise ConfigError(
                 f"labels given as inputs must be [{num_rows}] or [{num_rows}, {classes}], got {list(labels.shape)}"
             )
         limit = classes if labels.ndim == 1 else 2
+        if is_gpu(labels.device):
+            return
         wrong = labels[(labels < -1) | (labels >= limit)]
         if len(wrong):
             raise ConfigError(

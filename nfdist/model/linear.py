@@ -73,7 +73,8 @@ def sparse_product(rows: Tensor, table: Tensor, dropout: Dropout | None = None) 
         entries = _ENTRIES[rows] = Adjacency(rows.crow_indices(), rows.col_indices(), rows.shape[1])
     values = rows.values().to(table.dtype)
     if dropout is not None:  # by the ids of node and feature
-        node_ids = dropout.node_ids.repeat_interleave(rows.crow_indices().diff())
+        lengths, entries_there = rows.crow_indices().diff(), rows.col_indices().numel()
+        node_ids = dropout.node_ids.repeat_interleave(lengths, output_size=entries_there)
         keep = seeds.keep_pairs(dropout.key, node_ids, rows.col_indices().long(), dropout.rate)
         values = values * keep * dropout.factor
     return propagate(entries, table, values)

@@ -285,12 +285,22 @@ class NodeFormer(nn.Module):
         if not self.training:
             seed = evaluation_seed(self.attention, draw.seed, draw.step)
             return self.evaluation_kernel(seed, layer, like), None
-        kernel = self._kernel(draw.seed, draw.step, layer, self.attention.temperature, like)
+        if draw.directions is None:
+            kernel = self._kernel(draw.seed, draw.step, layer, self.attention.temperature, like)
+        else:
+            kernel = Kernel(draw.directions[layer - 1], self.attention.temperature, self.attention.epsilon)
         if self.attention.kind == "softmax":
             return kernel, None
         heads, draws = self.model.heads, self.attention.noise_draws
         key = seeds.derive(draw.seed, "noise", draw.step, layer)
         return kernel, ops.gumbel(key, draw.node_ids, heads * draws, like.dtype).unflatten(1, (heads, draws))
+
+    def directions(self, seed: int, step: int) -> Tensor:
+        """The directions of all layers in a training step, [layers, m, d], on the CPU."""
+        like = torch.empty(0, dtype=self.output.weight.dtype)
+        temperature = self.attention.temperature
+        kernels = (self._kernel(seed, step, index, temperature, like) for index in range(1, self.model.layers + 1))
+        return torch.stack([kernel.directions for kernel in kernels])
 
     def _kernel(self, seed: int, step: int | str, layer: int, temperature: float, like: Tensor) -> Kernel:
         return Kernel.draw(

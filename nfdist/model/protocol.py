@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nfdist import seeds
 from nfdist.config import Config, ModelConfig
+from nfdist.devices import is_gpu
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation
@@ -25,13 +26,15 @@ class Draw:
     """Which randomness a forward pass uses. Noise and dropout belong to node ids, never to rows.
 
     `step` is the number of the batch; a step of the optimizer may take several, which differ. `labels` are those that a
-    model is given as inputs, [n] or [n, questions] with -1 for none, if it takes any.
+    model is given as inputs, [n] or [n, questions] with -1 for none, if it takes any. `directions` are those of
+    `Model.directions`, where they were drawn ahead of time.
     """
 
     seed: int
     step: int
     node_ids: Tensor
     labels: Tensor | None = None
+    directions: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,10 @@ class Model(Protocol):
         """
         ...
 
+    def directions(self, seed: int, step: int) -> Tensor | None:
+        """What a batch's attention is drawn from, [layers, m, d] on the CPU; None for a model without."""
+        ...
+
     def auxiliary_scale(self, weight: float, count: int) -> float:
         """What to scale the auxiliary loss by, so that it is a mean over `count` edges or nodes of all ranks."""
         ...
@@ -141,11 +148,20 @@ def check_sizes(num_features: int, num_outputs: int) -> None:
 
 
 def check_features(features: Tensor, num_features: int, draw: Draw) -> None:
-    """Refuse features of another width, with NaN or infinite entries, or not as many as there are node ids."""
+    """Refuse features of another width, with NaN or infinite entries, or not as many as there are node ids.
+
+    On a device other than the CPU the host would wait for the answer: there entries are looked at before they are sent.
+    """
     if features.ndim != 2 or features.shape[1] != num_features:
         raise ConfigError(f"features must be [nodes, {num_features}], got {list(features.shape)}")
     if draw.node_ids.shape != features.shape[:1]:
         raise ConfigError(f"node_ids must be [{len(features)}], one for every node, got {list(draw.node_ids.shape)}")
+    if not is_gpu(features.device):
+        check_finite(features)
+
+
+def check_finite(features: Tensor) -> None:
+    """Refuse NaN or infinite features."""
     values = features.values() if features.layout == torch.sparse_csr else features
     if not torch.isfinite(values.sum()):
         dense = features.to_dense() if features.layout == torch.sparse_csr else features

@@ -5,8 +5,9 @@ binary   yes or no a node; two outputs, one-hot binary cross-entropy
 multi    several yes-or-no questions a node; binary cross-entropy
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -57,15 +58,27 @@ class Task:
         labeled = labels >= 0
         if not labeled.all():
             logits, labels = logits[labeled], labels[labeled]
-        smoothing, count = self.label_smoothing, self.count(labels)
+        return Loss(self.total(logits, labels), self.count(labels))
+
+    def total(self, logits: Tensor, labels: Tensor, known: Tensor | None = None) -> Tensor:
+        """The sum of the losses of labels that were checked, of which none is missing.
+
+        Of several questions some answers may be: then `known` are the places of the others, as a row.
+        """
+        if known is not None:
+            logits, labels = (rows.flatten().index_select(0, known) for rows in (logits, labels))
+        smoothing = self.label_smoothing
         weights = None if self.class_weights is None else self.class_weights.to(logits)
         if self.kind == "single":
-            total = F.cross_entropy(logits, labels.long(), weights, reduction="sum", label_smoothing=smoothing)
-            return Loss(total, count)
+            return F.cross_entropy(logits, labels.long(), weights, reduction="sum", label_smoothing=smoothing)
         targets = (labels if self.kind == "multi" else F.one_hot(labels.long(), 2)).to(logits.dtype)
         targets = targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
         weights = None if weights is None else weights[labels.long(), None]
-        return Loss(F.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum"), count)
+        return F.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
+
+    def to(self, device: torch.device) -> "Task":
+        """The same with its weights on a device, for losses there."""
+        return self if self.class_weights is None else replace(self, class_weights=self.class_weights.to(device))
 
     def count(self, labels: Tensor) -> float:
         """How many terms the loss of these labels has, or what their weights come to."""
@@ -81,6 +94,10 @@ class Task:
                 f"a {self.kind} task of {self.num_classes} needs logits [n, {self.num_classes}] and labels "
                 f"{list(wanted)}, got {list(logits.shape)} and {list(labels.shape)}"
             )
+        self.check_labels(labels)
+
+    def check_labels(self, labels: Tensor) -> None:
+        """Refuse labels that do not exist."""
         limit = 2 if self.kind == "multi" else self.num_classes
         wrong = labels[~(((labels >= 0) | (labels == -1)) & (labels < limit))]
         if len(wrong):

@@ -3,6 +3,7 @@
 Built on the CPU, usable on any device.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -146,13 +147,17 @@ class Adjacency:
         kind = index_type(count * max(self.num_edges, self.num_nodes, self.num_sources))
         return Adjacency(starts.to(kind), sources.to(kind), None if self.columns is None else count * self.columns)
 
-    def to(self, device: torch.device | str) -> "Adjacency":
-        weights = None if self.weights is None else self.weights.to(device)
-        moved = Adjacency(self.indptr.to(device), self.sources.to(device), self.columns, weights)
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Adjacency":
+        """The same with each of its tensors changed, as by a copy to a device."""
+        weights = None if self.weights is None else change(self.weights)
+        changed = Adjacency(change(self.indptr), change(self.sources), self.columns, weights)
         if "transposed" in self.__dict__:  # it was made on the CPU, with the batch
             transposed, positions = self.transposed
-            moved.__dict__["transposed"] = transposed.to(device), positions.to(device)
-        return moved
+            changed.__dict__["transposed"] = transposed.each(change), change(positions)
+        return changed
+
+    def to(self, device: torch.device | str) -> "Adjacency":
+        return self.each(lambda tensor: tensor.to(device))
 
     def _check_square(self) -> None:
         if self.num_sources != self.num_nodes:

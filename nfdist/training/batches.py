@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from nfdist.config import RelationConfig
-from nfdist.devices import is_gpu
+from nfdist.devices import Arrival, Copies, is_gpu, readable_by
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.graph.split import has_label
@@ -24,6 +24,7 @@ from nfdist.training.sampling import Position, Sampler
 from nfdist.world import World
 
 Self = TypeVar("Self", bound="Fetched")
+Preparation = Callable[["Batch"], "Batch"]  # what is worked out on the CPU before a batch goes to a device
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Batch:
 
     `after` is the position once it is used. Where labels are inputs, `given` has those of this batch, for all nodes
     with -1 for none, and these are not among `labels` (label_inputs.py).
+
+    For a device other than the CPU it has what would make the host wait there (preparation.py): which of the flattened
+    `labels` are `known`, unless all are, and the `directions` of its attention; and `host`, the batch as it was before.
     """
 
     node_ids: Tensor
@@ -43,6 +47,9 @@ class Batch:
     after: Position
     sent_bytes: int = 0
     given: Tensor | None = None
+    known: Tensor | None = None
+    directions: Tensor | None = None
+    host: "Batch | None" = None
 
     @property
     def number(self) -> int:
@@ -59,14 +66,27 @@ class Batch:
 
     def checksum(self) -> str:
         """A name for the rows of this batch, to tell whether two ranks or runs met the same ones."""
-        return blake2b(self.node_ids.numpy().tobytes(), digest_size=8).hexdigest()
+        return blake2b(self.on_host.node_ids.numpy().tobytes(), digest_size=8).hexdigest()
 
-    def to(self, device: torch.device) -> "Batch":
-        if not is_gpu(device):
+    @property
+    def on_host(self) -> "Batch":
+        """The same on the CPU, where its numbers can be looked at without waiting for a device."""
+        return self.host or self
+
+    def moved(self, copies: Copies, earlier: "Batch | None" = None) -> "Batch":
+        """The batch on the device of `copies`, with what an earlier one has there already and shares with this."""
+        if not is_gpu(copies.device):
             return self
-        moved = {name: getattr(self, name).to(device, non_blocking=True) for name in ("features", "labeled", "labels")}
-        relations = [relation.to(device) for relation in self.relations]
-        return replace(self, **moved, relations=relations, halo=self.halo.to(device) if self.halo else None)
+        made: dict[str, Any] = {}
+        for name in ("node_ids", "features", "labeled", "labels", "given", "known", "directions", "relations", "halo"):
+            value = getattr(self, name)
+            if earlier is not None and value is getattr(earlier.on_host, name):
+                made[name] = getattr(earlier, name)
+            elif name == "relations":
+                made[name] = [relation.each(copies.move) for relation in value]
+            elif value is not None:
+                made[name] = value.each(copies.move) if isinstance(value, Halo) else copies.move(value)
+        return replace(self, **made, host=self)
 
 
 @dataclass(frozen=True)
@@ -115,35 +135,60 @@ class Assembler:
 
 
 class Buffer:
-    """Memory that one batch after another is read into: fresh pages would cost more than the reading."""
+    """Memory that one batch after another is read into: fresh pages would cost more than the reading.
 
-    def __init__(self) -> None:
-        self._memory = torch.empty(0, 0)
+    It is read again only when `copied`, the last copy of it to a device, is complete.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._memory, self._device = torch.empty(0, 0), device or torch.device("cpu")
+        self.copied = Arrival()
 
     def rows(self, count: int, store: GraphStore) -> Tensor:
+        self.copied.complete()
         if len(self._memory) < count or self._memory.shape[1] != store.num_features:
             dtype = getattr(torch, store.manifest.feature_dtype)
-            self._memory = torch.empty(count, store.num_features, dtype=dtype)
+            self._memory = readable_by(self._device, (count, store.num_features), dtype)
         return self._memory[:count]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A batch whose copies to a device may still be under way."""
+
+    batch: Batch
+    arrival: Arrival
+
+    def here(self) -> Batch:
+        """The batch, for work that the device does after its copies."""
+        self.arrival.precede()
+        return self.batch
 
 
 class Fetched:
     """The batches from a position to the end of an epoch, made when they are asked for.
 
-    `waited_seconds` is how long the last one was waited for.
+    Each is `prepared` on the CPU. `waited_seconds` is how long the last one was waited for.
     """
 
     def __init__(
-        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+        self,
+        assembler: Assembler,
+        sampler: Sampler,
+        position: Position,
+        epochs: int,
+        device: torch.device,
+        prepared: Preparation = lambda batch: batch,
     ) -> None:
         self._assembler, self._sampler, self._position = assembler, sampler, position
-        self._epochs, self._device = epochs, device
-        self._buffers, self._made = [Buffer()], 0
+        self._epochs, self._prepared = epochs, prepared
+        self._copies = Copies(device)
+        self._buffers, self._made = [Buffer(device)], 0
         self.waited_seconds = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
         while (made := self._timed(self._make)) is not None:
-            yield made
+            yield made.here()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -151,34 +196,43 @@ class Fetched:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         pass
 
-    def _timed(self, get: Callable[[], Batch | None]) -> Batch | None:
+    def _timed(self, get: Callable[[], "Sent | None"]) -> "Sent | None":
         started = time.perf_counter()
         batch = get()
         self.waited_seconds = time.perf_counter() - started
         return batch
 
-    def _make(self) -> Batch | None:
+    def _make(self) -> "Sent | None":
         """The next batch; its features stay as they are until all buffers were used again."""
         if self._position.epoch >= self._epochs:
             return None
         node_ids, self._position = self._sampler.take(self._position)
         self._made += 1
-        return self._assembler.assemble(node_ids, self._position, self._buffers[self._made % len(self._buffers)]).to(
-            self._device
-        )
+        buffer = self._buffers[self._made % len(self._buffers)]
+        sent = self._send(self._assembler.assemble(node_ids, self._position, buffer))
+        buffer.copied = sent.arrival
+        return sent
+
+    def _send(self, batch: Batch, earlier: Batch | None = None) -> "Sent":
+        """The batch, prepared and on its way to the device."""
+        moved = self._prepared(batch).moved(self._copies, earlier)
+        return Sent(moved, self._copies.arrival())
 
 
 class Repeated(Fetched):
     """The same batch for every epoch, for steps that take the whole graph: made once, on first use."""
 
     def __iter__(self) -> Iterator[Batch]:
-        batch = self._make()
-        while batch is not None:
-            yield batch
-            if self._position.epoch >= self._epochs:
-                break
+        if self._position.epoch >= self._epochs:
+            return
+        node_ids, self._position = self._sampler.take(self._position)
+        whole = self._assembler.assemble(node_ids, self._position, self._buffers[0])
+        batch = self._send(whole).here()
+        yield batch
+        while self._position.epoch < self._epochs:
             self._position = self._sampler.take(self._position)[1]
-            batch = replace(batch, after=self._position)
+            batch = self._send(replace(whole, after=self._position), batch).here()
+            yield batch
 
 
 class Prefetched(Fetched):
@@ -188,24 +242,30 @@ class Prefetched(Fetched):
     """
 
     def __init__(
-        self, assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device
+        self,
+        assembler: Assembler,
+        sampler: Sampler,
+        position: Position,
+        epochs: int,
+        device: torch.device,
+        prepared: Preparation = lambda batch: batch,
     ) -> None:
-        super().__init__(assembler, sampler, position, epochs, device)
-        self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue()
+        super().__init__(assembler, sampler, position, epochs, device, prepared)
+        self._ready: queue.Queue[Sent | BaseException | None] = queue.Queue()
         self._changed = threading.Condition()
-        self._buffers.append(Buffer())  # for the batch that is made beside one in use
+        self._buffers.append(Buffer(device))  # for the batch that is made beside one in use
         self._used, self._closed = 0, False
         self._thread = threading.Thread(target=self._run, name="nfdist batches", daemon=True)
         self._thread.start()
 
     def __iter__(self) -> Iterator[Batch]:
         while (made := self._timed(self._next)) is not None:
-            yield made
+            yield made.here()
             with self._changed:
                 self._used += 1
                 self._changed.notify()
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> "Sent | None":
         made = self._ready.get()
         if isinstance(made, BaseException):
             raise made
@@ -221,6 +281,7 @@ class Prefetched(Fetched):
     def _run(self) -> None:
         # One quiet thread beside a step that wants all cores: it takes the moments in which they wait for each other.
         torch.set_num_threads(1)
+        self._copies.enter_thread()
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             while self._wanted() and (batch := self._make()) is not None:
@@ -236,11 +297,18 @@ class Prefetched(Fetched):
             return self._made < self._used + 2
 
 
-def fetch(assembler: Assembler, sampler: Sampler, position: Position, epochs: int, device: torch.device) -> Fetched:
+def fetch(
+    assembler: Assembler,
+    sampler: Sampler,
+    position: Position,
+    epochs: int,
+    device: torch.device,
+    prepared: Preparation = lambda batch: batch,
+) -> Fetched:
     """The batches from a position to the end of an epoch, in the background where that keeps something busy.
 
     That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
     batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
     """
     background = is_gpu(device) or assembler.store.remote
-    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device)
+    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device, prepared)

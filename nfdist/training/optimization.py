@@ -42,5 +42,4 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, model: Model, tensors: M
         name, _, key = full_name.rpartition("/")
         if name not in parameters:
             raise CheckpointError(f"the optimizer's state names {name}, which the model does not have")
-        device = parameters[name].device if key != "step" else "cpu"
-        optimizer.state[parameters[name]][key] = value.to(device, copy=True)
+        optimizer.state[parameters[name]][key] = value.to(parameters[name].device, copy=True)

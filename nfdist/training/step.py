@@ -1,5 +1,6 @@
 """One training step: for every batch forward, loss over all ranks and backward, and then the optimizer's move."""
 
+import math
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nfdist.collectives import gather_text, total
 from nfdist.config import TrainConfig
-from nfdist.devices import mixed_precision
+from nfdist.devices import is_gpu, mixed_precision
 from nfdist.errors import NfdistError
 from nfdist.model.protocol import Draw, Model
 from nfdist.model.task import Task
@@ -85,7 +86,7 @@ class Stepper:
     world: World
     seed: int
     _shares: list[Tensor] = field(default_factory=list)  # [2] a batch: this rank's shares of both losses
-    _checksums: list[str] = field(default_factory=list)
+    _batches: list[Batch] = field(default_factory=list)  # on the CPU
 
     def add(self, batch: Batch, number: int, counts: Counts, *, last: bool) -> None:
         """Add the gradient of a batch, whose noise follows its number; with a step's last one ranks add up theirs."""
@@ -96,26 +97,26 @@ class Stepper:
             supervised, edge = self._losses(batch, number, counts)
             with self.world.watch.explained("gradients") if self.world.size > 1 else nullcontext():
                 (supervised + edge).backward()
-        self._shares.append(torch.stack([supervised.detach(), edge.detach()]).double().cpu())
-        self._checksums.append(batch.checksum())
+        self._shares.append(torch.stack([supervised.detach(), edge.detach()]).double())
+        self._batches.append(batch.on_host)
 
     def move(self, number: int, rate: float) -> StepLoss:
         """Move the weights by the batches added, or raise on every rank when a loss or the gradient is no number."""
-        shares = torch.stack(self._shares).mean(0)
-        supervised_loss, edge_loss = total(self.world, shares, "losses").tolist()
+        losses = total(self.world, torch.stack(self._shares).mean(0), "losses")
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         if len(self._shares) > 1:
-            for gradient in gradients:
-                gradient /= len(self._shares)
-        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf))
+            torch._foreach_div_(gradients, len(self._shares))
+        length = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
+        # Read together, since the host waits for a device to get here.
+        supervised_loss, edge_loss, norm = torch.cat([losses, length.double()[None]]).tolist()
         loss = StepLoss(supervised_loss + edge_loss, supervised_loss, self._edge_loss(edge_loss), norm)
-        if not (torch.isfinite(torch.tensor([loss.total, norm])).all()):
+        if not (math.isfinite(loss.total) and math.isfinite(norm)):
             self._refuse(number, loss)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self._shares.clear()
-        self._checksums.clear()
+        self._batches.clear()
         return loss
 
     def _unsynchronized(self) -> AbstractContextManager[None]:
@@ -130,23 +131,29 @@ class Stepper:
             output = self.replica(
                 batch.features,
                 batch.relations,
-                Draw(self.seed, number, batch.node_ids.to(batch.features.device), batch.given),
+                Draw(self.seed, number, batch.node_ids, batch.given, batch.directions),
                 auxiliary_scale=scale,
                 world=self.world,
                 halo=batch.halo,
             )
         rounds = [logits.index_select(0, batch.labeled) for logits in (output.logits, *output.earlier)]
         # An empty sum still depends on the logits, so that every rank has a gradient for every parameter.
-        losses = torch.stack([self.task.loss(logits, batch.labels).total for logits in rounds])
+        losses = torch.stack([self._loss(logits, batch) for logits in rounds])
         supervised = losses.mean() / (counts.labels or 1)
         edge = output.auxiliary_loss
         return supervised, supervised.new_zeros(()) if edge is None else edge
+
+    def _loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The sum of the losses of labeled rows; for a device their labels were checked before they were sent."""
+        if is_gpu(logits.device):
+            return self.task.total(logits, batch.labels, batch.known)
+        return self.task.loss(logits, batch.labels).total
 
     def _edge_loss(self, weighted: float) -> float:
         return weighted / self.config.edge_loss if self.config.edge_loss else 0.0
 
     def _refuse(self, number: int, loss: StepLoss) -> None:
-        checksums = gather_text(self.world, ",".join(self._checksums), "compare")
+        checksums = gather_text(self.world, ",".join(batch.checksum() for batch in self._batches), "compare")
         what = f"the loss is {loss.total:g}" if loss.total != loss.total else f"the gradient is {loss.gradient_norm:g}"
         error = NfdistError(
             f"{what} at step {number + 1} (batch {'+'.join(checksums)}): lower train.learning_rate or set "

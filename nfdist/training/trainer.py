@@ -31,8 +31,8 @@ from nfdist.training.accumulated import Accumulated, Meeting
 from nfdist.training.average import WeightAverage
 from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
 from nfdist.training.class_weights import training_task
-from nfdist.training.label_inputs import give_labels
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
+from nfdist.training.preparation import Preparation
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import versions
 from nfdist.training.samplers import make_sampler
@@ -92,7 +92,9 @@ class Trainer:
             load_weights(self.average.model, restored.tensors["weights"], "the checkpoint")
         replica = replicate(self.model, job.world)
         self.task = training_task(job.task, config.train, store, self.split)
-        self.stepper = Stepper(self.model, replica, self.optimizer, self.task, config.train, job.world, seed)
+        self.stepper = Stepper(
+            self.model, replica, self.optimizer, self.task.to(job.device), config.train, job.world, seed
+        )
         self.sampler = make_sampler(config, job.graph, self.split, job.world.size, seed)
         self._run: Run | None = None
         self._mirror: Mirror | None = None
@@ -111,8 +113,7 @@ class Trainer:
             self._tell_beginning()
         with self._batches() as batches, self._progress() as progress:
             self._begin()
-            for fetched in batches:
-                batch = give_labels(fetched, self.job.config.train.label_inputs, self.seed)
+            for batch in batches:
                 meeting = self._meet(batch)
                 if meeting.stop is not None and self._step_so_far.batches == 0:  # a step is made whole or not at all
                     self.job.stop.heed()
@@ -146,7 +147,8 @@ class Trainer:
         graph, relation = job.graph, job.config.relation
         assembler = Assembler(graph.loading_store, graph.loading_hops, relation, self.split, graph.loading, job.dtype)
         make = fetch if job.config.train.batch_nodes else Repeated
-        return make(assembler, self.sampler, position, job.config.train.epochs, job.device)
+        prepared = Preparation(self.model, self.task, self.seed, job.config.train.label_inputs, job.device)
+        return make(assembler, self.sampler, position, job.config.train.epochs, job.device, prepared)
 
     def _begin(self) -> None:
         """From here on what happens counts for the next step."""
@@ -158,7 +160,7 @@ class Trainer:
         watch = self.job.world.watch
         watch.phase = f"seed {self.seed}, step {self.state.step + 1}"
         stop = self.job.stop.received or 0
-        labels = self.task.count(batch.labels)
+        labels = self.task.count(batch.on_host.labels)
         mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
         everyone = tally(self.job.world, mine, "meet")
         sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()

@@ -76,6 +76,20 @@ class Counts:
 
         return Counts(of(self.launches), of(self.syncs), of(self.copies), of(self.bytes), of(self.flops))
 
+    def __sub__(self, other: "Counts") -> "Counts":
+        """What was asked for beyond what another block did."""
+
+        def beyond(mine: Counter[Asked], theirs: Counter[Asked]) -> Counter[Asked]:
+            return Counter({asked: count - theirs[asked] for asked, count in mine.items() if count > theirs[asked]})
+
+        return Counts(
+            beyond(self.launches, other.launches),
+            beyond(self.syncs, other.syncs),
+            beyond(self.copies, other.copies),
+            beyond(self.bytes, other.bytes),
+            beyond(self.flops, other.flops),
+        )
+
     def table(self, kind: str = "launches", *, by_line: bool = True, most: int = 40) -> str:
         """The largest entries of one kind, a line each."""
         merged: Counter[str] = Counter()

@@ -1,9 +1,13 @@
-"""The accelerator that tests take: a GPU where NFDIST_TEST_DEVICE=cuda says so (`make test-gpu`), else the fake one."""
+"""The accelerator that tests take: a GPU where NFDIST_TEST_DEVICE=cuda says so, else the fake one.
+
+Tests that take one are marked `accelerator`; `make test-gpu` runs these on GPUs.
+"""
 
 import os
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.accelerator import fake
 
@@ -34,3 +38,9 @@ def needs_counts() -> None:
     if WANTED != fake.TYPE:
         pytest.skip("launches and waits are counted on the fake accelerator alone")
     accelerator()
+
+
+def assert_close(found: Tensor, wanted: Tensor) -> None:
+    """Equal to what the CPU has, but for the order of sums: operations of devices have one of their own."""
+    tolerance = {torch.float64: 1e-7, torch.float32: 1e-3}[wanted.dtype]
+    assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())

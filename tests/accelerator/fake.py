@@ -28,6 +28,7 @@ _PACKAGE = str(Path(nfdist.__file__).parent) + "/"
 # What makes a tensor of nothing, and what is called where torch.tensor has switched `__torch_dispatch__` off.
 _MAKERS = ("empty.memory_format", "empty_strided", "arange", "arange.start", "arange.start_step", "randperm")
 _LIFTED = ("_to_copy", "copy_", "lift_fresh", "detach", "alias")
+_PRODUCTS = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm")  # of those that autocast knows on a GPU
 _COPIES = ("_to_copy", "copy_")
 _INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 
@@ -75,19 +76,36 @@ def available() -> bool:
 @cache
 def device() -> torch.device:
     """The device, which is made known to torch by the first call in a process."""
+    from torch.utils import _foreach_utils
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend(TYPE, _Module())
+    _foreach_utils._foreach_supported_types.append(FakeTensor)  # type: ignore[arg-type]  # as on a GPU, one launch for all of a model's weights
     library = torch.library.Library("aten", "IMPL")
     for full_name in _MAKERS + _LIFTED:
         name, _, overload = full_name.partition(".")
         call = getattr(getattr(torch.ops.aten, name), overload or "default")
         library.impl(full_name, partial(operate, call), "PrivateUse1")
-    _registered.append(library)
+    every = torch.library.Library("_", "IMPL")
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    for name in _PRODUCTS:
+        library.impl(name, partial(_autocast, getattr(torch.ops.aten, name).default), "AutocastPrivateUse1")
+    _registered.extend([library, every])
     return torch.device(TYPE, 0)
 
 
 _registered: list[torch.library.Library] = []  # they end with the objects that made them
+
+
+def _autocast(call: Any, *arguments: Any) -> Any:
+    """A product under autocast: in its type."""
+    kind = torch.get_autocast_dtype(TYPE)
+    with torch._C._DisableAutocast():
+        return call(*_each(arguments, lambda one: one.to(kind) if _is_float32(one) else one))
+
+
+def _is_float32(one: Any) -> bool:
+    return isinstance(one, Tensor) and one.dtype == torch.float32
 
 
 def host(tensor: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from tests.accelerator.counts import counted
 from tests.accelerator.device import needs_counts
 from tests.worlds import run_world
 
+pytestmark = pytest.mark.accelerator
+
 
 @pytest.fixture
 def device() -> torch.device:
@@ -62,6 +64,14 @@ def test_a_number_on_the_cpu_may_be_added(device: torch.device) -> None:
 def test_a_generator_of_the_cpu_fails(device: torch.device) -> None:
     with pytest.raises(RuntimeError, match="generator"):
         torch.empty(3, device=device).uniform_(generator=torch.Generator())
+
+
+def test_autocast_is_for_products(device: torch.device) -> None:
+    rows, table = torch.ones(2, 3, device=device), torch.ones(3, 3, device=device)
+    with torch.autocast(fake.TYPE, torch.bfloat16):
+        assert nn.functional.linear(rows, table).dtype == (rows @ table).dtype == torch.bfloat16
+        assert (rows + 1).exp().dtype == torch.float32
+    assert (rows @ table).dtype == torch.float32
 
 
 def test_fused_adam_wants_its_step_on_the_device(device: torch.device) -> None:

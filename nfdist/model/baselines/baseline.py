@@ -109,6 +109,10 @@ class Baseline(nn.Module, ABC):
         """The logits, and a loss of the model's own times `scale`, this rank's part, where it has one."""
         return Output(self.logits(embedded, relations, draw), None)
 
+    def directions(self, seed: int, step: int) -> Tensor | None:
+        """Baselines have none."""
+        return None
+
     def auxiliary_scale(self, weight: float, count: int) -> float:
         """Most baselines have no loss of their own, and those of others are means already."""
         return weight if self.has_auxiliary_loss else 0.0

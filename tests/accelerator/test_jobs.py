@@ -1,0 +1,46 @@
+"""Whole training jobs on an accelerator come to what they come to on the CPU, and go on from a checkpoint as there."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nfdist.config import Config
+from nfdist.rendezvous import Place
+from nfdist.training.job import train
+from nfdist.world import World
+from tests.accelerator import fake
+from tests.accelerator.device import WANTED, accelerator, assert_close
+from tests.training.building import build_partition, config_of, cut_short, flat_weights, step_losses
+
+pytestmark = pytest.mark.accelerator
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_partition(tmp_path_factory.mktemp("graphs") / "partition")
+
+
+def trained(config: Config, device: torch.device, resume: bool = False) -> Path:
+    """The run of a training as the one rank of a world."""
+    result, stopped = train(config, Place(), World(), device, resume)
+    assert result is not None
+    assert stopped is None
+    return Path(config.run.dir)
+
+
+@pytest.mark.parametrize("resumed_on", ["the accelerator", "the CPU"])
+def test_resumed_training_equals_that_of_the_cpu(partition: Path, tmp_path: Path, resumed_on: str) -> None:
+    def config(run: str) -> Config:
+        return config_of(partition, tmp_path / run, "train.checkpoint_every=3")
+
+    whole = trained(config("cpu"), CPU)
+    begun = trained(config("begun"), accelerator())
+    cut_short(begun, tmp_path / "cut", 3)
+    resumed = trained(config("cut"), CPU if resumed_on == "the CPU" else accelerator(), resume=True)
+    for run in (begun, resumed):
+        assert_close(flat_weights(run), flat_weights(whole))
+        assert_close(torch.tensor(step_losses(run)), torch.tensor(step_losses(whole)))
+    if resumed_on == "the accelerator" and WANTED == fake.TYPE:
+        assert torch.equal(flat_weights(resumed), flat_weights(begun))
