@@ -1,8 +1,8 @@
 """What depends on the device a tensor is on, besides operations (attention/ops, sparse) and how the world is joined."""
 
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,6 +26,39 @@ def mixed_precision(device: torch.device, enabled: bool) -> AbstractContextManag
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
     """No autocast for a while."""
     return torch.autocast(device.type, enabled=False)
+
+
+_asked: list[str] = []  # of torch, the last one is in force; without any, torch's setting is a user's own
+
+
+@contextmanager
+def matrix_products(device: torch.device, *, bf16: bool, tf32: bool) -> Iterator[None]:
+    """Products of float32 matrices by rounded factors for a while: docs/numerics.md#rounded-products.
+
+    With `bf16` a CPU that can rounds them to bf16, and a GPU to TF32, as with `tf32`; other CPUs do not.
+    """
+    wanted = "medium" if bf16 else "high" if tf32 and is_gpu(device) else None
+    with _asking(wanted) if wanted else nullcontext():
+        yield
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products by factors as they are, whatever `matrix_products` has asked for."""
+    with _asking("highest") if _asked else nullcontext():
+        yield
+
+
+@contextmanager
+def _asking(precision: str) -> Iterator[None]:
+    before = _asked[-1] if _asked else torch.get_float32_matmul_precision()
+    _asked.append(precision)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        _asked.pop()
+        torch.set_float32_matmul_precision(_asked[-1] if _asked else before)
 
 
 def placed(model: Module, device: torch.device) -> Module:

@@ -24,7 +24,7 @@ from nfdist.attention.kernel import Kernel
 from nfdist.attention.summary import KeySummary, summarize
 from nfdist.collectives import gather, together
 from nfdist.config import RelationConfig
-from nfdist.devices import is_gpu, placed
+from nfdist.devices import exact_products, is_gpu, placed
 from nfdist.errors import ConfigError
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.placement import CPU, Placement, Room
@@ -151,6 +151,7 @@ class FullGraph:
         return self._propagation
 
     @torch.no_grad()
+    @exact_products()  # also beside a training by rounded ones
     def evaluate(
         self,
         model: Model,

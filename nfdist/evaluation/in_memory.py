@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nfdist.config import RelationConfig
-from nfdist.devices import placed
+from nfdist.devices import exact_products, placed
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.placement import CPU, Placement, Room
@@ -67,6 +67,7 @@ class InMemoryGraph:
         return degree_factors(degrees[self.nodes.start : self.nodes.stop], self._dtype)
 
     @torch.no_grad()
+    @exact_products()  # also beside a training by rounded ones
     def evaluate(
         self,
         model: Model,

@@ -30,6 +30,8 @@ from tests.evaluation.trained import SEED
 from tests.model.building import OPTIONS
 from tests.worlds import run_world
 
+pytestmark = pytest.mark.accelerator
+
 GIBIBYTE = 1 << 30
 PLACES = {
     "little room for work": (True, True, 8000),
