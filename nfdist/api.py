@@ -146,6 +146,7 @@ def evaluate(
             partition=partition,
             memory_bytes=memory_bytes,
             device=chosen,
+            wanted_device=device,
         )
 
 

@@ -38,7 +38,7 @@ def swap(world: World, outgoing: Sequence[Tensor], counts: Sequence[int], name: 
     together = torch.cat(list(outgoing)).contiguous()
     arrived = together.new_empty(sum(counts), *together.shape[1:])
     own = outgoing[world.rank].nbytes  # what a rank sends to itself does not travel
-    with world.watch.collective(name, together.nbytes - own):
+    with world.watch.collective(name, together.nbytes - own, together.device):
         distributed.all_to_all_single(arrived, together, list(counts), lengths, group=world.group)
     return list(torch.split(arrived, list(counts)))
 
@@ -63,7 +63,7 @@ def tally(world: World, values: Tensor, name: str = "tally") -> Tensor:
     rows = values.new_empty(world.size, *values.shape)
     if world.size == 1:
         return rows.copy_(values)
-    with world.watch.collective(name, values.nbytes):
+    with world.watch.collective(name, values.nbytes, values.device):
         distributed.all_gather(list(rows.unbind()), values, group=world.group)
     return rows
 
@@ -81,7 +81,7 @@ def gather_text(world: World, text: str, name: str = "gather") -> list[str]:
 def broadcast(world: World, values: Tensor, source: int, name: str = "broadcast") -> Tensor:
     """The tensor of one rank, in place, on all of them; shapes and types must agree. Every rank must call this."""
     if world.size > 1:
-        with world.watch.collective(name, values.nbytes if world.rank == source else 0):
+        with world.watch.collective(name, values.nbytes if world.rank == source else 0, values.device):
             distributed.broadcast(values, source, group=world.group)
     return values
 
@@ -157,7 +157,7 @@ def agree(world: World, facts: Mapping[str, str]) -> None:
 def _reduced(world: World, values: Tensor, operation: str, name: str) -> Tensor:
     result = values.clone()
     if world.size > 1:
-        with world.watch.collective(name, result.nbytes):
+        with world.watch.collective(name, result.nbytes, result.device):
             distributed.all_reduce(result, getattr(distributed.ReduceOp, operation), group=world.group)
     return result
 

@@ -1,16 +1,19 @@
 """What depends on the device a tensor is on, besides operations (attention/ops, sparse) and how the world is joined."""
 
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Module = TypeVar("Module")
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def is_gpu(device: torch.device) -> bool:
@@ -67,15 +70,6 @@ def placed(model: Module, device: torch.device) -> Module:
     return model if next(model.parameters()).device == device else deepcopy(model).to(device)
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """What a GPU has left for tensors, with what torch holds there and does not use; None on the CPU."""
-    if not is_gpu(device):
-        return None
-    memory: Any = torch.get_device_module(device)
-    free, _ = memory.mem_get_info(device)
-    return int(free + memory.memory_reserved(device) - memory.memory_allocated(device))
-
-
 def pin(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor, which a GPU then copies without a detour for as long as it is there."""
     if device.type == "cuda" and tensor.nbytes:
@@ -88,6 +82,67 @@ def pin(tensor: Tensor, device: torch.device) -> Tensor:
 def allocated_bytes(device: torch.device) -> Callable[[], float] | None:
     """A reading of the memory that torch holds on a GPU; None on the CPU."""
     return (lambda: float(torch.cuda.memory_allocated(device))) if device.type == "cuda" else None
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that tensors have on a device now, had at most so far, and could have."""
+
+    now: int
+    peak: int
+    limit: int
+
+    @property
+    def free(self) -> int:
+        """Left for other tensors, with what torch holds and does not use."""
+        return self.limit - self.now
+
+
+def memory_use(device: torch.device) -> MemoryUse | None:
+    """The memory of a device of its own; None on the CPU."""
+    if not is_gpu(device):
+        return None
+    counters: Any = torch.get_device_module(device)
+    now, (free, _) = counters.memory_allocated(device), counters.mem_get_info(device)
+    reserved = counters.memory_reserved(device)
+    return MemoryUse(now, counters.max_memory_allocated(device), free + reserved)
+
+
+def reached(device: torch.device) -> Callable[[], bool]:
+    """A question that tells, without waiting, whether a device has done all that this thread has asked of it so far."""
+    if device.type != "cuda":
+        return lambda: True
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event.query
+
+
+def gpu_stopwatch(device: torch.device) -> Callable[[], Callable[[], float]]:
+    """Begins to time what a GPU does; the first call ends that, and what it returns tells the seconds once it is done.
+
+    None of its work is waited for before the seconds are asked for.
+    """
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record(torch.cuda.current_stream(device))
+
+    def stop() -> Callable[[], float]:
+        end.record(torch.cuda.current_stream(device))
+        return read
+
+    def read() -> float:
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000
+
+    return stop
+
+
+def describe(device: torch.device) -> dict[str, str]:
+    """What of a GPU must be the same for a run to be repeated; nothing for the CPU."""
+    if device.type != "cuda":
+        return {}
+    facts = {"gpu": torch.cuda.get_device_name(device), "cuda": str(torch.version.cuda)}
+    found = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER.read_text()) if _DRIVER.exists() else None
+    return {**facts, "driver": found[0] if found else "unknown"}
 
 
 def readable_by(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -25,6 +25,7 @@ import torch.distributed as distributed
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from nfdist.devices import gpu_stopwatch
 from nfdist.errors import ConfigError, WorldError
 from nfdist.files import process_start
 from nfdist.world import Watch, World
@@ -66,8 +67,12 @@ class Place:
 
 
 @contextmanager
-def join(place: Place, device: torch.device, timeout_seconds: float) -> Iterator[World]:
-    """The world of this process: NCCL for tensors on GPUs, gloo for those on the CPU, a time limit on everything."""
+def join(place: Place, device: torch.device | None, timeout_seconds: float) -> Iterator[World]:
+    """The world of this process: NCCL for tensors on GPUs, gloo for those on the CPU, a time limit on everything.
+
+    Ranks with other kinds of devices are refused, before they would wait for each other in vain. A rank whose device
+    could not be chosen, and who is about to tell the others why, has None.
+    """
     if place.size == 1:
         yield World()
         return
@@ -77,15 +82,24 @@ def join(place: Place, device: torch.device, timeout_seconds: float) -> Iterator
     store = PrefixStore(start, common)
     watch = Watch()
     signs = _Signs(PrefixStore(start, common.clone()), PrefixStore(start, common.clone()), place, watch)
-    watch.explain = signs.explain
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    watch.explain, watch.timeout_seconds = signs.explain, timeout_seconds
     try:
         with watch.collective("join"):
             if place.rank == 0:
                 _admit_others(common, start, place, timeout_seconds)
+            kind = _common_device(store, place, device)
+            if kind == "cuda":
+                _let_nccl_wait(timeout_seconds)
             distributed.init_process_group(
-                backend, store=store, rank=place.rank, world_size=place.size, timeout=timeout
+                "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo",
+                store=store,
+                rank=place.rank,
+                world_size=place.size,
+                timeout=timeout,
             )
+        if kind == "cuda":
+            host_stopwatch = watch.stopwatch
+            watch.stopwatch = lambda on: gpu_stopwatch(on) if on.type == "cuda" else host_stopwatch(on)
         yield World(place.rank, place.size, None, watch)
         distributed.destroy_process_group()
     except BaseException as error:
@@ -114,6 +128,36 @@ def choose_device(wanted: str, place: Place, option: str = "run.device=") -> tor
     device = torch.device("cuda", place.local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def _common_device(store: Any, place: Place, device: torch.device | None) -> str:
+    """The kind of device that all ranks have, or "" where one could choose none. Every rank must call this."""
+    kind = "" if device is None else device.type
+    store.set(f"nfdist/device/{place.rank}", f"{kind}|{socket.gethostname()}")
+    texts: list[str] = [store.get(f"nfdist/device/{rank}").decode() for rank in range(place.size)]
+    everyone = [text.split("|") for text in texts]
+    if any(kind == "" for kind, _ in everyone):
+        return ""
+    first, first_host = everyone[0]
+    for rank, (kind, host) in enumerate(everyone):
+        if kind != first:
+            error = WorldError(
+                f"rank {rank} on {host} has the device {kind}, rank 0 on {first_host} has {first}: give all ranks a "
+                "GPU, or choose the CPU for all (run.device=cpu, --device cpu)"
+            )
+            error.everywhere = True
+            raise error
+    return first
+
+
+def _let_nccl_wait(timeout_seconds: float) -> None:
+    """Keep NCCL's watchdog from ending the process before its step has explained what it waits for (`Watch`).
+
+    What the user has set stays.
+    """
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # or a rank that is gone would end the others
+    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
+    os.environ.setdefault("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(round(2 * timeout_seconds + 480)))
 
 
 def idle_cores_warning(place: Place, environment: Mapping[str, str]) -> str | None:

@@ -8,7 +8,7 @@ import torch
 
 from nfdist import settings
 from nfdist.attention import ops
-from nfdist.devices import exact_products, free_bytes, matrix_products, placed
+from nfdist.devices import exact_products, matrix_products, placed
 from nfdist.evaluation.full import FullGraph
 from nfdist.training.step import Stepper
 from nfdist.world import World
@@ -77,11 +77,3 @@ def test_a_module_is_copied_to_another_device_alone() -> None:
     assert placed(there, device) is there
     assert linear.weight.device == CPU
     assert torch.equal(there.weight.cpu(), linear.weight)
-
-
-@pytest.mark.accelerator
-def test_a_gpu_knows_what_it_has_left() -> None:
-    assert free_bytes(CPU) is None
-    free = free_bytes(accelerator())
-    assert free is not None
-    assert free > 0

@@ -16,8 +16,8 @@ model
 graph
 attention store sparse.knn sparse.metis runs observe
 collectives rendezvous remote sparse settings signals
-config world seeds log files memory reading attempts devices plugins
-fields
+config world seeds log files reading attempts devices plugins
+fields memory
 errors
 """
 

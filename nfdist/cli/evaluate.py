@@ -17,7 +17,6 @@ from nfdist.config import Device, RunConfig
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.evaluation.evaluator import Evaluator, Wanted, evaluate_run
 from nfdist.evaluation.follow import FollowedRun, follow
-from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.smoothed import SPLITS
 from nfdist.memory import parse_bytes
 from nfdist.model.loading import TrainedModel, run_directory
@@ -57,13 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     place, attempts = Place.read(os.environ), Attempts(os.environ)
-    device, mistake = CPU, None
+    wanted_device: Device = options.device or ("cpu" if options.follow else "auto")
+    device, mistake = None, None
     try:
-        device = choose_device(options.device or ("cpu" if options.follow else "auto"), place, "--device ")
+        device = choose_device(wanted_device, place, "--device ")
     except NfdistError as error:
         mistake = error
     with join(place, device, RunConfig().timeout_seconds) as world:
         fail_together(world, mistake)
+        assert device is not None
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
             log.warn(warning)
@@ -71,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
             wanted, run_dir = wanted_of(options), run_directory(options.run_dir)
             memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
         if options.follow:
-            return follow_run(options, memory_bytes, place, world, attempts, device)
+            where = {"memory_bytes": memory_bytes, "device": device, "wanted_device": wanted_device}
+            return follow_run(options, where, place, world, attempts)
         outcome = evaluate_run(
             run_dir,
             wanted,
@@ -81,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
             partition=options.partition,
             memory_bytes=memory_bytes,
             device=device,
+            wanted_device=wanted_device,
         )
     if place.rank == 0:
         print(describe(options.run_dir, outcome))
@@ -112,12 +115,7 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
 
 
 def follow_run(
-    options: argparse.Namespace,
-    memory_bytes: int | None,
-    place: Place,
-    world: World,
-    attempts: Attempts,
-    device: torch.device,
+    options: argparse.Namespace, where: dict[str, Any], place: Place, world: World, attempts: Attempts
 ) -> int:
     """Score every checkpoint of a run as it comes. Every rank must call this."""
     with ExitStack() as stack:
@@ -129,8 +127,7 @@ def follow_run(
             stack.enter_context(owning(run.path / f"follow{LOCK_SUFFIX}", "followed", place.launch))
             return FollowedRun(run)
 
-        given = {"partition": options.partition, "memory_bytes": memory_bytes, "device": device}
-        count, stopped = _follow(options, given, place, world, together(world, open_run))
+        count, stopped = _follow(options, where, place, world, together(world, open_run))
     if world.rank == 0:
         print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
         if options.json:
@@ -144,14 +141,14 @@ def follow_run(
 
 
 def _follow(
-    options: argparse.Namespace, given: dict[str, Any], place: Place, world: World, followed: FollowedRun | None
+    options: argparse.Namespace, where: dict[str, Any], place: Place, world: World, followed: FollowedRun | None
 ) -> tuple[int, Signals | None]:
     """How many checkpoints were scored, and the signal that any rank was stopped by."""
     opened: list[Evaluator] = []  # with the first model, which says which graph
 
     def score(trained: TrainedModel) -> dict[str, Any]:
         if not opened:
-            opened.append(Evaluator(trained, place, world, **given))
+            opened.append(Evaluator(trained, place, world, partition=options.partition, **where))
         outcome = opened[0].evaluate(trained, Path(options.run_dir), Wanted())
         if world.rank == 0:
             print(describe(options.run_dir, outcome), flush=True)

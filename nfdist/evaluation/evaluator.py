@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nfdist import log
 from nfdist.collectives import gather, largest, raised_on_all_ranks, together
+from nfdist.config import Device
 from nfdist.errors import ConfigError
 from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, TopNeighbors
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
@@ -29,6 +30,7 @@ from nfdist.evaluation.states import StatesWriter, writing_states
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes
+from nfdist.model.build import device_of
 from nfdist.model.loading import TrainedModel, broadcast_model, load_model
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
@@ -70,8 +72,8 @@ class Wanted:
 class Evaluator:
     """The graph of a run, opened for its models. Every rank must make one, and each call together with the others.
 
-    `partition` is where the graph is, if it is no longer where it was trained on; a `device` is for models that can be
-    there.
+    `partition` is where the graph is, if it is no longer where it was trained on. The `device` is for models that can
+    be there; others are refused if it is `wanted` by its name.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Evaluator:
         partition: Path | str | None = None,
         memory_bytes: int | None = None,
         device: torch.device = CPU,
+        wanted_device: Device = "auto",
     ) -> None:
         self._world, self._started = world, time.perf_counter()
         config = trained.config
@@ -94,6 +97,7 @@ class Evaluator:
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)
             self._metric = resolve_metric(config.evaluate.metric, self._task, config.evaluate.two_classes)
+            device = device_of(config.model.name, device, wanted_device, "--device ")
         with MemoryWatch() as watch:
             self._full = open_evaluation_graph(
                 config, graph.store, graph.hops, world, dtype=trained.dtype, device=device, memory_bytes=memory_bytes
@@ -244,6 +248,7 @@ def evaluate_run(
     partition: Path | str | None = None,
     memory_bytes: int | None = None,
     device: torch.device = CPU,
+    wanted_device: Device = "auto",
 ) -> dict[str, Any]:
     """Evaluate a checkpoint of a run. Every rank must call this; only the first needs the run directory."""
     with ExitStack() as stack:
@@ -257,7 +262,15 @@ def evaluate_run(
             return found
 
         trained = broadcast_model(world, together(world, load))
-        evaluator = Evaluator(trained, place, world, partition=partition, memory_bytes=memory_bytes, device=device)
+        evaluator = Evaluator(
+            trained,
+            place,
+            world,
+            partition=partition,
+            memory_bytes=memory_bytes,
+            device=device,
+            wanted_device=wanted_device,
+        )
         return evaluator.evaluate(trained, run_dir, wanted)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nfdist.collectives import least
-from nfdist.devices import free_bytes, is_gpu, pin
+from nfdist.devices import is_gpu, memory_use, pin
 from nfdist.graph.spill import Spill
 from nfdist.graph.workers import MOST_WORKERS, Workers
 from nfdist.world import World
@@ -43,10 +43,10 @@ class Placement:
 
         Every rank must call this.
         """
-        free = free_bytes(work)
-        if free is None:
+        use = memory_use(work)
+        if use is None:
             return Placement.on_cpu(work_bytes)
-        usable = int(free * (1 - _SPARE))
+        usable = int(use.free * (1 - _SPARE))
         work_bytes = min(_MOST_WORK_BYTES, usable // 8)
         left = usable - work_bytes - state_bytes
         fits = torch.tensor([left >= 0, left >= edge_bytes], dtype=torch.int64)

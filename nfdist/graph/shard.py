@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nfdist.collectives import together
 from nfdist.config import RelationConfig
+from nfdist.devices import reached
 from nfdist.graph.halo import Halo
 from nfdist.graph.hop import EdgeSegment, Hop, mapped_in_edges, mark_sources, missing_loops, renumbered
 from nfdist.graph.neighbors import SummedNeighbors
@@ -112,6 +113,8 @@ class Shard:
     def fetch(self, states: Tensor) -> None:
         """Fill in the copies of other ranks' rows. Every rank must call this."""
         self.halo.each(lambda rows: rows.to(states.device)).fetch(states, self._world)
+        if self._world.size > 1:  # with NCCL no collective fails by itself
+            self._world.watch.wait_until(reached(self._device), "waiting for the device")
 
     def neighbors(self, states: Tensor, rows: slice, order: int | None = None) -> SummedNeighbors:
         """The neighbors of some rows up to an order; summed at once, since that leaves nothing in the caches."""

@@ -2,7 +2,10 @@
 
 from operator import attrgetter
 
+import torch
+
 from nfdist.config import Config, ModelConfig
+from nfdist.devices import is_gpu
 from nfdist.errors import ConfigError
 from nfdist.fields import each_setting
 from nfdist.memory import host_bytes
@@ -32,6 +35,18 @@ def model_class(name: str) -> type[Model]:
     if name not in MODELS:
         raise ConfigError(f"model.name must be one of {', '.join(MODELS)}, got {name!r}")
     return MODELS[name]
+
+
+def device_of(name: str, chosen: torch.device, wanted: str, option: str = "run.device=") -> torch.device:
+    """The device that was chosen, or the CPU for a model that cannot be on a GPU.
+
+    That is refused if a GPU is `wanted` by its name, which a user gives by an `option`.
+    """
+    if model_class(name).runs_on_gpu or not is_gpu(chosen):
+        return chosen
+    if wanted == "cuda":
+        raise ConfigError(f"model.name = {name} has no code for GPUs: give {option}cpu or {option}auto")
+    return torch.device("cpu")
 
 
 def check_settings(config: Config) -> None:

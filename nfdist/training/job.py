@@ -21,8 +21,7 @@ from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_
 from nfdist.evaluation.scores import check_metric, resolve_metric
 from nfdist.fields import each_setting
 from nfdist.graph.graph import Graph
-from nfdist.memory import peak_resident_bytes
-from nfdist.model.build import check_settings
+from nfdist.model.build import check_settings, device_of
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
@@ -32,7 +31,7 @@ from nfdist.runs.ownership import owning_directory
 from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
-from nfdist.training.result import summarize_seeds, versions
+from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
 from nfdist.training.smoothed_best import smoothed_best
 from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
@@ -58,6 +57,7 @@ def train(
     with raised_on_all_ranks():
         check_settings(config)
         check_metric(config.evaluate.metric)
+        device = device_of(config.model.name, device, config.run.device)
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
     start = config.train.init_from
@@ -113,8 +113,8 @@ def _train_seeds(
         **summarize_seeds(finished),
         "restarts": place.restarts,
         "world_size": job.world.size,
-        "versions": versions(),
-        "peak_memory_bytes": peak_resident_bytes(),
+        "versions": versions(job.device),
+        "peak_memory_bytes": peak_memory_bytes(job.device),
     }
     if not begun:  # every seed was finished before: the mirror may lack what was
         _begin_mirror(job, run, stack)
@@ -197,7 +197,7 @@ def _begin_run(job: Job, place: Place, earlier: Run | None, restored: Restored |
                 log.notice(f"{run.path} has no whole checkpoint: its training begins anew")
             run.metrics_file.truncate(0)
         else:
-            _take_up(run, restored)
+            _take_up(run, restored, job.device)
         return run
 
     return together(job.world, begin, CheckpointError)
@@ -233,7 +233,7 @@ def _check_unchanged(run: Run, config: Config) -> None:
         )
 
 
-def _take_up(run: Run, restored: Restored) -> None:
+def _take_up(run: Run, restored: Restored, device: torch.device) -> None:
     """Make the run directory what it was at the checkpoint."""
     log.notice(f"continuing seed {restored.state['seed']} after step {restored.state['step']}")
     if restored.rank == 0:  # otherwise the metrics are on another host, and these begin here
@@ -243,10 +243,11 @@ def _take_up(run: Run, restored: Restored) -> None:
         for later in seeds[seeds.index(seed) + 1 :]:  # whose checkpoints were all damaged: they are trained again
             run.forget_after(later, -1)
         run.mark_again(seed)
-    for name, value in versions().items():
-        before = restored.state["versions"][name]
-        if before != value:
-            log.notice(f"{name} was {before} before and is {value}: results may differ in their last digits")
+    now, before = versions(device), restored.state["versions"]
+    for name in {**now, **before}:
+        if now.get(name) != before.get(name):
+            was, found = before.get(name, "not there"), now.get(name, "not there")
+            log.notice(f"{name} was {was} before and is {found}: results may differ in their last digits")
 
 
 def _evaluation_graph(

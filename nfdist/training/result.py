@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from nfdist import __version__
+from nfdist.devices import describe, memory_use
+from nfdist.memory import peak_resident_bytes
 from nfdist.runs.ranking import rank
 
 PHASES = ("train", "wait", "evaluate", "checkpoint")
@@ -36,8 +38,14 @@ def summarize_seeds(per_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
-    """What must be the same for a run to be repeated to the bit."""
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most that tensors took on a GPU, and on the CPU the largest resident set of this process."""
+    use = memory_use(device)
+    return peak_resident_bytes() if use is None else use.peak
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """What must be the same for a run on a device to be repeated to the bit."""
     return {
         "nfdist": __version__,
         "torch": torch.__version__,
@@ -45,4 +53,5 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
+        **describe(device),
     }

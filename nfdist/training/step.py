@@ -1,7 +1,6 @@
 """One training step: for every batch forward, loss over all ranks and backward, and then the optimizer's move."""
 
 import math
-import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -13,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nfdist.collectives import gather_text, total
 from nfdist.config import TrainConfig
-from nfdist.devices import is_gpu, mixed_precision
+from nfdist.devices import is_gpu, mixed_precision, reached
 from nfdist.errors import NfdistError
 from nfdist.model.protocol import Draw, Model
 from nfdist.model.task import Task
@@ -60,12 +59,14 @@ def replicate(model: Model, world: World) -> nn.Module:
 
 def _add_up(world: World, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sums, not means: losses are already divided by the counts of all ranks."""
-    gradients, started = bucket.buffer(), time.perf_counter()
+    gradients = bucket.buffer()
+    stop = world.watch.stopwatch(gradients.device)
     sent_bytes = gradients.nbytes + 4 * len(bucket.gradients())  # DDP also tells which parameters were used
 
     def finish(done: torch.futures.Future[list[Tensor]]) -> Tensor:
-        world.watch.count(sent_bytes, time.perf_counter() - started)
-        return done.value()[0]
+        done.value()  # raises where it failed
+        world.watch.count(sent_bytes, stop())
+        return gradients
 
     work = distributed.all_reduce(gradients, group=world.group, async_op=True)
     return work.get_future().then(finish)  # type: ignore[no-any-return]
@@ -94,8 +95,10 @@ class Stepper:
         if not self._shares:
             self.optimizer.zero_grad(set_to_none=True)
         with nullcontext() if last else self._unsynchronized():
-            supervised, edge = self._losses(batch, number, counts)
-            with self.world.watch.explained("gradients") if self.world.size > 1 else nullcontext():
+            with self.world.watch.doing("forward"):
+                supervised, edge = self._losses(batch, number, counts)
+            gradients = self.world.watch.explained("gradients") if self.world.size > 1 else nullcontext()
+            with self.world.watch.doing("backward"), gradients:
                 (supervised + edge).backward()
         self._shares.append(torch.stack([supervised.detach(), edge.detach()]).double())
         self._batches.append(batch.on_host)
@@ -107,14 +110,16 @@ class Stepper:
         if len(self._shares) > 1:
             torch._foreach_div_(gradients, len(self._shares))
         length = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
-        # Read together, since the host waits for a device to get here.
+        # Read together, since the host waits for a device to get here. With NCCL no collective fails by itself.
+        self.world.watch.wait_until(reached(length.device), "waiting for the device")
         supervised_loss, edge_loss, norm = torch.cat([losses, length.double()[None]]).tolist()
         loss = StepLoss(supervised_loss + edge_loss, supervised_loss, self._edge_loss(edge_loss), norm)
         if not (math.isfinite(loss.total) and math.isfinite(norm)):
             self._refuse(number, loss)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        with self.world.watch.doing("optimizer"):
+            self.optimizer.step()
         self._shares.clear()
         self._batches.clear()
         return loss

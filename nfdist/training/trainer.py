@@ -17,7 +17,6 @@ from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import direction, score, undefined
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
-from nfdist.memory import peak_resident_bytes
 from nfdist.model.build import build_model
 from nfdist.model.loading import load_weights
 from nfdist.model.nodeformer import evaluation_seed
@@ -34,9 +33,10 @@ from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.preparation import Preparation
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
-from nfdist.training.result import versions
+from nfdist.training.result import peak_memory_bytes, versions
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
+from nfdist.training.shortage import Shortage
 from nfdist.training.state import State
 from nfdist.training.statistics import set_constants
 from nfdist.training.step import Counts, StepLoss, Stepper, replicate
@@ -90,6 +90,7 @@ class Trainer:
         self.average = WeightAverage(self.model, config.train.ema) if config.train.ema else None
         if self.average is not None and restored is not None:
             load_weights(self.average.model, restored.tensors["weights"], "the checkpoint")
+        self._shortage = Shortage(job.device, job.world, config.train)
         replica = replicate(self.model, job.world)
         self.task = training_task(job.task, config.train, store, self.split)
         self.stepper = Stepper(
@@ -111,7 +112,7 @@ class Trainer:
             return None
         if self._tells and self.state.step == 0:
             self._tell_beginning()
-        with self._batches() as batches, self._progress() as progress:
+        with self._shortage.explained(), self._batches() as batches, self._progress() as progress:
             self._begin()
             for batch in batches:
                 meeting = self._meet(batch)
@@ -171,6 +172,7 @@ class Trainer:
         """Add a batch to the step; whether it is the step's last one, as the last of an epoch always is."""
         full = self._step_so_far.batches + 1 == self.job.config.train.accumulate
         last = full or batch.after.epoch > self.state.position.epoch
+        self._shortage.meet(batch.num_nodes)
         self.stepper.add(batch, batch.number, meeting.counts, last=last)
         self._step_so_far.add(batch, meeting, waited_seconds)
         return last
@@ -181,6 +183,7 @@ class Trainer:
         number, position = state.step, state.position
         rate = learning_rate(job.config.train, number, self.sampler.progress(position))
         loss = self.stepper.move(number, rate)
+        self._shortage.learn()
         if self.average is not None:
             self.average.update(self.model, number)
         state.take_step(after, loss.supervised)
@@ -268,7 +271,9 @@ class Trainer:
 
     def _append(self, kind: str, facts: dict[str, Any]) -> None:
         if self._run is not None:
-            self._run.append({"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_resident_bytes()})
+            self._run.append(
+                {"kind": kind, "seed": self.seed, **facts, "peak_memory_bytes": peak_memory_bytes(self.job.device)}
+            )
 
     def _save(self, best: bool = False) -> None:
         """Write a checkpoint, on rank 0."""
@@ -284,7 +289,7 @@ class Trainer:
             "partition": job.graph.store.fingerprint(),
             "metrics_bytes": self._run.metrics_file.size_bytes,
             "world_size": job.world.size,
-            "versions": versions(),
+            "versions": versions(job.device),
         }
         tensors = {"weights": self.evaluated.state_dict(), "optimizer": optimizer_tensors(self.optimizer, self.model)}
         if self.average is not None:

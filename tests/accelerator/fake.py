@@ -75,7 +75,7 @@ def available() -> bool:
 
 @cache
 def device() -> torch.device:
-    """The device, which is made known to torch by the first call in a process."""
+    """The device, which is made known to torch by the first call in a process: one before any backward pass there."""
     from torch.utils import _foreach_utils
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -285,6 +285,9 @@ class _Module:
         return 0
 
     def memory_allocated(self, _: Any = None) -> int:
+        return 0
+
+    def max_memory_allocated(self, _: Any = None) -> int:
         return 0
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:

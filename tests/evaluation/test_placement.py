@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from nfdist.devices import MemoryUse
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.evaluation.full import Evaluation, FullGraph
 from nfdist.evaluation.new_nodes import NewNodes
@@ -104,7 +105,7 @@ def test_rows_of_all_nodes_may_lie_anywhere(
 )
 def test_what_is_left_of_a_gpu_decides(free: float, there: bool, edges: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     device = accelerator()
-    monkeypatch.setattr("nfdist.evaluation.placement.free_bytes", lambda _: int(free))
+    monkeypatch.setattr("nfdist.evaluation.placement.memory_use", lambda _: MemoryUse(5, 5, 5 + int(free)))
     placement = Placement.decided(World(), device, GIBIBYTE, GIBIBYTE, 5)
     assert (placement.states, placement.edges) == (device if there else CPU, edges)
     assert 0 < placement.work_bytes <= free / 8
@@ -123,8 +124,8 @@ def _of_a_rank(world: World, path: Path) -> Any:
     device, found = accelerator(world.rank), []
     for least in (1 << 40, 9):
         with pytest.MonkeyPatch.context() as patch:
-            free = least if world.rank else 1 << 40
-            patch.setattr("nfdist.evaluation.placement.free_bytes", lambda _, free=free: free)
+            use = MemoryUse(0, 0, least if world.rank else 1 << 40)
+            patch.setattr("nfdist.evaluation.placement.memory_use", lambda _, use=use: use)
             evaluation = evaluated(world, path, Options.named("defaults"), device)
         assert evaluation.logits.device == (CPU if least == 9 else device)
         found.append(evaluation.logits.tolist())
