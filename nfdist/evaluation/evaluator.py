@@ -30,7 +30,7 @@ from nfdist.evaluation.states import StatesWriter, writing_states
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes
-from nfdist.model.build import device_of
+from nfdist.model.build import model_device
 from nfdist.model.loading import TrainedModel, broadcast_model, load_model
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
@@ -97,10 +97,12 @@ class Evaluator:
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)
             self._metric = resolve_metric(config.evaluate.metric, self._task, config.evaluate.two_classes)
-            device = device_of(config.model.name, device, wanted_device, "--device ")
+            usable = model_device(config.model.name, device)
+            if usable != device and wanted_device == "cuda":
+                raise ConfigError(f"model.name = {config.model.name} has no code for GPUs: give --device cpu or auto")
         with MemoryWatch() as watch:
             self._full = open_evaluation_graph(
-                config, graph.store, graph.hops, world, dtype=trained.dtype, device=device, memory_bytes=memory_bytes
+                config, graph.store, graph.hops, world, dtype=trained.dtype, device=usable, memory_bytes=memory_bytes
             )
         self._opening_bytes = watch.peak_private_bytes
 

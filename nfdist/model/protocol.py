@@ -56,8 +56,8 @@ class Model(Protocol):
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
     `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `inductive` whether an
-    evaluation leaves what new nodes are predicted from, and `runs_on_gpu` whether it has more than code for CPUs.
-    `input` is the map that features go through first; `feature_means` [f] fill their gaps, None where there are none.
+    evaluation leaves what new nodes are predicted from, and `runs_on_gpu` whether it has code for GPUs. `input` is the
+    map that features go through first; `feature_means` [f] fill their gaps, None where there are none.
     """
 
     orders: range

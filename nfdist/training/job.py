@@ -21,7 +21,7 @@ from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_
 from nfdist.evaluation.scores import check_metric, resolve_metric
 from nfdist.fields import each_setting
 from nfdist.graph.graph import Graph
-from nfdist.model.build import check_settings, device_of
+from nfdist.model.build import check_settings, model_device
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
@@ -57,7 +57,7 @@ def train(
     with raised_on_all_ranks():
         check_settings(config)
         check_metric(config.evaluate.metric)
-        device = device_of(config.model.name, device, config.run.device)
+    device = _usable_device(config, world, device, quiet=trial is not None)
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
     start = config.train.init_from
@@ -121,6 +121,14 @@ def _train_seeds(
     if run is not None:
         run.write_result(result)
     return result, None
+
+
+def _usable_device(config: Config, world: World, device: torch.device, *, quiet: bool) -> torch.device:
+    """The device, or the CPU for a model that has no code for it."""
+    usable = model_device(config.model.name, device)
+    if usable != device and world.rank == 0 and not quiet:
+        log.notice(f"model.name = {config.model.name} has no code for GPUs: it is trained on the CPU")
+    return usable
 
 
 def begun_settings(world: World, place: Place, where: RunConfig) -> dict[str, Any]:

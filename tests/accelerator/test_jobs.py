@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from nfdist.config import Config
+from nfdist.errors import ConfigError
 from nfdist.rendezvous import Place
 from nfdist.training.job import train
 from nfdist.world import World
 from tests.accelerator import fake
 from tests.accelerator.device import WANTED, accelerator, assert_close
+from tests.needs import needs_dgl
 from tests.training.building import build_partition, config_of, cut_short, flat_weights, step_losses
 
 pytestmark = pytest.mark.accelerator
@@ -44,3 +46,15 @@ def test_resumed_training_equals_that_of_the_cpu(partition: Path, tmp_path: Path
         assert_close(torch.tensor(step_losses(run)), torch.tensor(step_losses(whole)))
     if resumed_on == "the accelerator" and WANTED == fake.TYPE:
         assert torch.equal(flat_weights(resumed), flat_weights(begun))
+
+
+@needs_dgl
+def test_a_model_without_code_for_devices_takes_the_cpu_and_says_so(
+    partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["model.name=gat", "relation.order=1", "relation.scope=rank", "train.edge_loss=0", "train.epochs=1"]
+    runs = [trained(config_of(partition, tmp_path / name, *options), accelerator()) for name in ("one", "other")]
+    assert torch.equal(*map(flat_weights, runs))
+    assert "model.name = gat has no code for GPUs: it is trained on the CPU" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"set run\.device=cpu \(is cuda\)"):
+        trained(config_of(partition, tmp_path / "refused", *options, "run.device=cuda"), accelerator())

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nfdist.devices import MemoryUse
+from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.evaluation.full import Evaluation, FullGraph
 from nfdist.evaluation.new_nodes import NewNodes
@@ -29,6 +30,7 @@ from tests.evaluation.building import Options, split_of_all, write_graph, write_
 from tests.evaluation.new_rows import own_rows
 from tests.evaluation.trained import SEED
 from tests.model.building import OPTIONS
+from tests.needs import needs_dgl
 from tests.worlds import run_world
 
 pytestmark = pytest.mark.accelerator
@@ -179,3 +181,12 @@ def _flat(column: Any) -> list[Any]:
     while pa.types.is_list(column.type):
         column = pc.list_flatten(column)
     return list(column.to_pylist())
+
+
+@needs_dgl
+def test_a_model_without_code_for_gpus_is_evaluated_by_the_cpu_unless_one_is_asked_for(tmp_path: Path) -> None:
+    run, device = train_run(tmp_path, "model.name=gat", "relation.order=1", "train.edge_loss=0"), accelerator()
+    given = run, Wanted(), Place(), World()
+    assert evaluate_run(*given, device=device)["device"] == "cpu"
+    with pytest.raises(ConfigError, match="gat has no code for GPUs: give --device cpu or auto"):
+        evaluate_run(*given, device=device, wanted_device="cuda")

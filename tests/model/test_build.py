@@ -1,10 +1,9 @@
 import pytest
-import torch
 
 from nfdist import settings
 from nfdist.config import Config, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
-from nfdist.model.build import build_model, check_settings, device_of
+from nfdist.model.build import build_model, check_settings
 
 
 @pytest.mark.parametrize(
@@ -99,11 +98,3 @@ def test_a_model_without_use_of_edge_weights_refuses_them(name: str) -> None:
 def test_without_a_graph_weights_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"relation\.weights = true is of edges, and relation\.order is 0"):
         settings.parse({}, ["relation.order=0", "train.edge_loss=0", "relation.weights=true"])
-
-
-def test_a_model_without_code_for_gpus_stays_on_the_cpu_unless_one_is_asked_for() -> None:
-    gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert device_of("nodeformer", gpu, "auto") == device_of("gcn", gpu, "cuda") == gpu
-    assert device_of("gat", gpu, "auto") == device_of("gat", cpu, "cpu") == cpu
-    with pytest.raises(ConfigError, match="gat has no code for GPUs: give --device cpu or --device auto"):
-        device_of("gat", gpu, "cuda", "--device ")

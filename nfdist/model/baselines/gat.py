@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nfdist.devices import is_gpu
+from nfdist.errors import ConfigError
 from nfdist.graph.neighbors import Propagator
 from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline
@@ -20,7 +22,7 @@ class GAT(Baseline):
 
     heeds_weights = False
     inductive = False
-    runs_on_gpu = False  # the layer is DGL's, whose builds here know CPUs alone
+    runs_on_gpu = False
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         hidden = self.model.layers - 1
@@ -30,6 +32,11 @@ class GAT(Baseline):
         self.linears = nn.ModuleList(UndrawnLinear(*ends, bias=False) for ends in pairwise(widths))
         self.attentions = nn.ModuleList(dgl_attention(*shape) for shape in shapes)
         self.norms = self.make_norms(widths[:-1])
+
+    def check(self, features: Tensor, relations: Sequence[Relation], draw: Draw) -> None:
+        super().check(features, relations, draw)
+        if is_gpu(features.device):
+            raise ConfigError("model.name = gat uses a layer of DGL, which has no GPU code here: take the CPU")
 
     def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         relation = relations[0]
