@@ -37,9 +37,9 @@ pytestmark = pytest.mark.accelerator
 
 GIBIBYTE = 1 << 30
 PLACES = {
-    "little room for work": (True, True, 8000),
+    "little room for work": (True, True, 40_000),
     "without edges": (True, False, 1 << 20),
-    "host": (False, False, 8000),
+    "host": (False, False, 40_000),
 }
 MODELS = {
     "nodeformer": ("relation.order=2", "model.graph_layers=1", "model.feed_forward=1"),
