@@ -16,11 +16,10 @@ from signal import SIGINT
 from typing import Any
 
 import pyarrow as pa
-import torch
 
 from nfdist import log, settings
 from nfdist.collectives import together
-from nfdist.config import Config, RunConfig
+from nfdist.config import Config, Device, RunConfig
 from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.evaluation.gathered_writer import Columns
@@ -125,16 +124,19 @@ def evaluate(
     top_neighbors: str = "",
     count: int = 10,
     probabilities: bool = False,
+    device: Device = "auto",
 ) -> dict[str, Any]:
     """The exact scores of a run on its whole graph, as `--json` prints them; files go into the run directory.
 
-    `memory` is the most this process may hold privately, such as "4GiB". In a script under torchrun every worker must
+    `memory` is the most this process may hold privately, such as "4GiB", and `device` is "cpu", "cuda" or "auto", a GPU
+    where there is one. In a script under torchrun every worker must
     call this.
     """
     place = Place.read(os.environ)
     wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count, probabilities, smoothing=True)
     memory_bytes = parse_bytes("memory", memory) if memory else None
-    with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
+    chosen = choose_device(device, place, "device=")
+    with join(place, chosen, RunConfig().timeout_seconds) as world:
         return evaluate_run(
             _directory(run),
             wanted,
@@ -143,6 +145,8 @@ def evaluate(
             checkpoint=checkpoint,
             partition=partition,
             memory_bytes=memory_bytes,
+            device=chosen,
+            wanted_device=device,
         )
 
 
@@ -150,11 +154,16 @@ class Predictor:
     """A run that was evaluated, ready to answer for any number of nodes that training never saw.
 
     The model is that of its best checkpoint, else the last, or of the one given. `partition` is where the graph is, if
-    no longer where it was trained on.
+    no longer where it was trained on. `device` is "cpu", "cuda" or "auto".
     """
 
     def __init__(
-        self, run: Run | Path | str, *, checkpoint: Path | str | None = None, partition: Path | str | None = None
+        self,
+        run: Run | Path | str,
+        *,
+        checkpoint: Path | str | None = None,
+        partition: Path | str | None = None,
+        device: Device = "cpu",
     ) -> None:
         trained = load_model(_directory(run), checkpoint)
         trained.check_inductive()
@@ -162,7 +171,7 @@ class Predictor:
         trained.check_graph(self.store)
         states = States.open(_directory(run), trained)
         self.smoothed = states.smoothing is not None  # whether answers are, as those of the evaluation
-        self._predictor = StatesPredictor(trained, states, self.store)
+        self._predictor = StatesPredictor(trained, states, self.store, choose_device(device, Place(), "device="))
 
     def predict(
         self,

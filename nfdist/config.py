@@ -206,7 +206,12 @@ class TrainConfig:
     checkpoint_every: int = setting(100, "steps between checkpoints; 0: the best and the final ones only", AT_LEAST_0)
     keep: int = setting(2, "how many checkpoints stay beside the best", AT_LEAST_1)
     init_from: str = setting("", "a run or checkpoint to take the first weights from")
-    precision: Precision = setting("float32", "bf16 is autocast, with exponents and sums in float32")
+    precision: Precision = setting("float32", "bf16 is of the factors of products, with exponents and sums in float32")
+    tf32: bool = setting(
+        False,
+        "whether GPUs round factors of float32 products to TF32; exponents and evaluations stay exact",
+        before=False,
+    )
 
     def __post_init__(self) -> None:
         check_fields("train", self)

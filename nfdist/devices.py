@@ -1,8 +1,9 @@
 """What depends on the device a tensor is on, besides operations (attention/ops, sparse) and how the world is joined."""
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +31,52 @@ def full_precision(device: torch.device) -> AbstractContextManager[None]:
     return torch.autocast(device.type, enabled=False)
 
 
-def on_cpu(model: Module) -> Module:
-    """The module itself if it is on the CPU, or a copy that is."""
+_asked: list[str] = []  # of torch, the last one is in force; without any, torch's setting is a user's own
+
+
+@contextmanager
+def matrix_products(device: torch.device, *, bf16: bool, tf32: bool) -> Iterator[None]:
+    """Products of float32 matrices by rounded factors for a while: docs/numerics.md#rounded-products.
+
+    With `bf16` a CPU that can rounds them to bf16, and a GPU to TF32, as with `tf32`; other CPUs do not.
+    """
+    wanted = "medium" if bf16 else "high" if tf32 and is_gpu(device) else None
+    with _asking(wanted) if wanted else nullcontext():
+        yield
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products by factors as they are, whatever `matrix_products` has asked for."""
+    with _asking("highest") if _asked else nullcontext():
+        yield
+
+
+@contextmanager
+def _asking(precision: str) -> Iterator[None]:
+    before = _asked[-1] if _asked else torch.get_float32_matmul_precision()
+    _asked.append(precision)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        _asked.pop()
+        torch.set_float32_matmul_precision(_asked[-1] if _asked else before)
+
+
+def placed(model: Module, device: torch.device) -> Module:
+    """The module itself if it is on the device, or a copy that is."""
     assert isinstance(model, nn.Module)
-    return deepcopy(model).cpu() if is_gpu(next(model.parameters()).device) else model
+    return model if next(model.parameters()).device == device else deepcopy(model).to(device)
+
+
+def pin(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor, which a GPU then copies without a detour for as long as it is there."""
+    if device.type == "cuda" and tensor.nbytes:
+        driver: Any = torch.cuda.cudart()
+        torch.cuda.check_error(int(driver.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)))
+        weakref.finalize(tensor, driver.cudaHostUnregister, tensor.data_ptr())
+    return tensor
 
 
 def allocated_bytes(device: torch.device) -> Callable[[], float] | None:
@@ -54,6 +97,11 @@ class MemoryUse:
     now: int
     peak: int
     limit: int
+
+    @property
+    def free(self) -> int:
+        """Left for other tensors, with what torch holds and does not use."""
+        return self.limit - self.now
 
 
 def memory_use(device: torch.device) -> MemoryUse | None:

@@ -111,16 +111,19 @@ def join(place: Place, device: torch.device | None, timeout_seconds: float) -> I
         signs.stop()
 
 
-def choose_device(wanted: str, place: Place) -> torch.device:
-    """The device of this process: the GPU of its local rank where there are GPUs and the CPU is not asked for."""
+def choose_device(wanted: str, place: Place, option: str = "run.device=") -> torch.device:
+    """The device of this process: the GPU of its local rank where there are GPUs and the CPU is not asked for.
+
+    `option` is what a user gives it by.
+    """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ConfigError("run.device is cuda and this host has none: set run.device=cpu, or ask nfdist doctor")
+        raise ConfigError(f"{option}cuda needs a GPU, and this host has none: give {option}cpu, or ask nfdist doctor")
     if place.local_rank >= torch.cuda.device_count():
         raise ConfigError(
             f"local rank {place.local_rank} has no GPU, this host has {torch.cuda.device_count()}: "
-            "start as many workers as there are GPUs"
+            f"start as many workers as there are GPUs, or give {option}cpu"
         )
     device = torch.device("cuda", place.local_rank)
     torch.cuda.set_device(device)

@@ -1,5 +1,6 @@
 """Launchers are commands that torchrun and nfdist accept; run configurations say what was published."""
 
+import argparse
 import re
 import subprocess
 from pathlib import Path
@@ -8,12 +9,16 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from nfdist import settings
+from nfdist.cli import evaluate
 from nfdist.config import Config
 from nfdist.partitioning.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 LAUNCH = ROOT / "launch"
 SCRIPTS = sorted([*LAUNCH.glob("*.sh"), *LAUNCH.glob("*.sbatch")])
+EVALUATING = [path for path in SCRIPTS if path.name.startswith(("evaluate", "follow"))]
+TRAINING = [path for path in SCRIPTS if path not in EVALUATING]
+PODS = sorted(LAUNCH.glob("*.yaml"))
 CONFIGS = sorted(LAUNCH.rglob("*.toml"))
 OWN_DATA = "partitions/mini-imagenet"  # brought by the user, as launch/README.md says
 
@@ -47,7 +52,7 @@ def load_published(name: str) -> Config:
     return settings.load(LAUNCH / "paper" / f"{name}.toml")
 
 
-def run_launcher(script: Path, folder: Path, **variables: str) -> list[str]:
+def run_launcher(script: Path, folder: Path, word: str = "train.epochs=3", **variables: str) -> list[str]:
     """What a launcher hands to torchrun, after its threads and its seconds to stop."""
     for name, body in STUBS.items():
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -55,7 +60,7 @@ def run_launcher(script: Path, folder: Path, **variables: str) -> list[str]:
     slurm = {"SLURM_JOB_NODELIST": "node[3-4]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "16"}
     environment = {"PATH": f"{folder}:/usr/bin:/bin", **slurm, **variables}
     done = subprocess.run(
-        ["bash", str(script), "train.epochs=3"],
+        ["bash", str(script), word],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -76,16 +81,32 @@ def check_training_command(words: list[str]) -> dict[str, object]:
     return options
 
 
+def command_of_pods(path: Path) -> list[str]:
+    """The words that a job of Kubernetes runs."""
+    lines = [line.partition(" #")[0].strip() for line in path.read_text().splitlines()]
+    return [line.removeprefix("- ") for line in lines[lines.index("command:") + 1 : lines.index("env:")]]
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_launcher_is_variables_and_one_command(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True, timeout=30)
     code = [line.partition("#")[0] for line in script.read_text().splitlines()]
-    assert not [line for line in code if re.search(r"\b(if|for|while|until|case|function)\b", line)]
+    assert not [line for line in code if re.search(r"(?<![\w-])(if|for|while|until|case|function)\b", line)]
     assert sum("torchrun" in line for line in code) == 1
     assert script.suffix == ".sbatch" or script.stat().st_mode & 0o111
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def check_evaluating_command(words: list[str]) -> argparse.Namespace:
+    """That torchrun takes these words, and nfdist evaluate the rest of them; returns the options of both."""
+    options = get_args_parser().parse_args(words)
+    command, *rest = options.training_script_args
+    assert (options.module, options.training_script, command) == (True, "nfdist", "evaluate")
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    return parser.parse_args(rest, options)
+
+
+@pytest.mark.parametrize("script", TRAINING, ids=lambda path: path.name)
 def test_torchrun_and_nfdist_accept_what_a_launcher_runs(script: Path, tmp_path: Path) -> None:
     threads, seconds, *words = run_launcher(script, tmp_path, WORKERS="3", OMP_NUM_THREADS="5", RUN_DIR="runs/tried")
     assert threads == "5"
@@ -93,6 +114,28 @@ def test_torchrun_and_nfdist_accept_what_a_launcher_runs(script: Path, tmp_path:
     options = check_training_command(words)
     assert options["nproc_per_node"] == "3"
     assert {"run.dir=runs/tried", "train.epochs=3"} <= set(words)
+
+
+@pytest.mark.parametrize("script", EVALUATING, ids=lambda path: path.name)
+def test_evaluating_launchers_pass_on_what_they_are_told(script: Path, tmp_path: Path) -> None:
+    variables = {"WORKERS": "3", "OMP_NUM_THREADS": "5", "RUN_DIR": "runs/tried", "HOSTS": "3", "NODE_RANK": "2"}
+    threads, _, *words = run_launcher(script, tmp_path, "--memory=4GiB", **variables)
+    options = check_evaluating_command(words)
+    assert (threads, options.nproc_per_node, options.run_dir, options.memory) == ("5", "3", "runs/tried", "4GiB")
+    follows = script.name.startswith("follow")
+    assert (options.follow, options.until_done) == (follows, follows)
+    assert options.device in (["cpu"] if follows else ["cpu", None])
+    if script.suffix == ".sbatch":
+        assert (options.nnodes, options.rdzv_backend, options.rdzv_id) == ("2", "c10d", "7")
+        assert options.rdzv_endpoint.startswith("node3:")
+    else:
+        assert (options.nnodes, options.node_rank) == ("3", 2)
+
+
+def test_launchers_of_one_cluster_have_ports_of_their_own() -> None:
+    ports = [re.findall(r"PORT=\$\{\w+:-(\d+)\}", path.read_text()) for path in SCRIPTS]
+    named = [port for found in ports for port in found]
+    assert len(set(named)) == len(named) > 5
 
 
 def test_launchers_meet_where_their_variables_say(tmp_path: Path) -> None:
@@ -133,11 +176,34 @@ def test_the_kubernetes_job_has_its_essential_lines() -> None:
         assert line in lines, line
     grace = next(int(line.split()[1]) for line in lines if line.startswith("terminationGracePeriodSeconds:"))
     assert grace > int(lines[lines.index("- name: TORCH_ELASTIC_SHUTDOWN_TIMEOUT") + 1].split('"')[1])
-    words = [line.removeprefix("- ") for line in lines[lines.index("command:") + 1 : lines.index("env:")]]
+    words = command_of_pods(LAUNCH / "kubernetes.yaml")
     mounted = "/config/"  # the config map holds files of launch/paper
     check_training_command([word.replace(mounted, "launch/paper/") for word in words[1:]])
     assert words[0] == "torchrun"
     assert "\t" not in text
+
+
+def test_training_asks_for_as_many_gpus_as_workers(tmp_path: Path) -> None:
+    slurm = (LAUNCH / "slurm.sbatch").read_text()
+    gpus = re.findall(r"^#SBATCH --gpus-per-node=(\d+)$", slurm, re.MULTILINE)
+    words = run_launcher(LAUNCH / "slurm.sbatch", tmp_path)[2:]
+    assert [check_training_command(words)["nproc_per_node"]] == gpus
+    assert "run.device=cuda" in words
+    pod = (LAUNCH / "kubernetes.yaml").read_text()
+    assert re.findall(r'nvidia.com/gpu: "(\d+)"', pod) == re.findall(r'nprocPerNode: "(\d+)"', pod)
+    assert "- run.device=cuda" in pod
+
+
+@pytest.mark.parametrize("path", [path for path in PODS if path.name != "kubernetes.yaml"], ids=lambda path: path.name)
+def test_evaluating_pods_run_what_torchrun_and_nfdist_accept(path: Path) -> None:
+    first, *words = command_of_pods(path)
+    options, follows = check_evaluating_command(words), path.name.startswith("follow")
+    assert (first, options.device, options.partition) == ("torchrun", "cpu", "/partitions/amazon2m")
+    assert (options.follow, options.until_done) == (follows, follows)
+    training, own = ((LAUNCH / name).read_text() for name in ("kubernetes.yaml", path.name))
+    assert own.count("nvidia") == 0
+    assert set(re.findall("claimName: [a-z-]+", own)) == set(re.findall("claimName: [a-z-]+", training))
+    assert re.findall("^  name: .*", own, re.MULTILINE) != re.findall("^  name: .*", training, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nfdist.errors import WorldError
-from nfdist.world import Watch, World
+from nfdist.world import MOST_OPEN, Watch, World
 
 
 def test_a_rank_is_one_of_its_world() -> None:
@@ -51,3 +51,12 @@ def test_seconds_of_a_device_are_read_when_they_are_asked_for() -> None:
     assert watch.seconds == 5.0
     assert len(read) == 2
     assert watch.sent_bytes == 16
+
+
+def test_times_that_nobody_asks_for_are_added_up_in_bounded_memory() -> None:
+    watch = Watch()
+    for _ in range(3 * MOST_OPEN):
+        watch.count(2, lambda: 0.5)
+    assert len(watch._open) == MOST_OPEN
+    assert watch.seconds == 1.5 * MOST_OPEN
+    assert watch.sent_bytes == 6 * MOST_OPEN

@@ -57,6 +57,10 @@ class KeySummary:
         peak = None if self.peak is None or other.peak is None else torch.maximum(self.peak, other.peak)
         return KeySummary(log_mass, mean, noise_free, peak)
 
+    def to(self, device: torch.device) -> "KeySummary":
+        peak = None if self.peak is None else self.peak.to(device)
+        return KeySummary(self.log_mass.to(device), self.mean.to(device), self.noise_free_log_mass.to(device), peak)
+
     def mapped(self, weight: Tensor, bias: Tensor) -> "KeySummary":
         """The summary as if every value had been mapped by each head's weight [h, d', d] and bias [h, d'] before."""
         mean = torch.baddbmm(bias[:, None], self.mean.flatten(1, 2), weight.mT).unflatten(1, self.mean.shape[1:3])

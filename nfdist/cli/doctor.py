@@ -49,7 +49,8 @@ def examine(host: Path = Path("/")) -> tuple[list[Check], list[str]]:
     if not missing:
         checks.insert(1, check_partitioning())
     if torch is not None:
-        checks += [check_devices(torch, host), check_backends(torch)]
+        devices = check_devices(torch, host)
+        checks += [devices, check_commands(len(devices.facts["cuda"])), check_backends(torch)]
     return checks, missing
 
 
@@ -73,7 +74,20 @@ def check_devices(torch: Any, host: Path) -> Check:
         remedy = "fine for small graphs; for large ones use a host with a GPU, or several CPU hosts"
         if (host / "dev/nvidia0").exists():
             remedy = f"this host has an NVIDIA GPU: install a build of torch for it (this one is {torch.__version__})"
-        check.slow("torch finds no CUDA device: training runs on the CPU", remedy)
+        check.slow("torch finds no CUDA device: training and evaluation run on the CPU", remedy)
+    return check
+
+
+def check_commands(num_gpus: int) -> Check:
+    """Which device the commands take unless they are told."""
+    of_workers = {0: "cpu", 1: "the GPU, with one worker"}.get(num_gpus, f"a GPU each, for up to {num_gpus} workers")
+    check = Check("default devices")
+    check.facts = {
+        "train": of_workers,
+        "evaluate": of_workers,
+        "evaluate --follow": "cpu",
+        "predict": "cpu",
+    }
     return check
 
 
@@ -86,7 +100,8 @@ def check_backends(torch: Any) -> Check:
     if not check.facts["gloo"]:
         check.broken("torch lacks gloo: several workers cannot run on CPUs", "install a build of torch with gloo")
     if torch.cuda.is_available() and not check.facts["nccl"]:
-        check.slow("torch lacks NCCL: GPU workers talk through gloo", "install a build of torch with NCCL")
+        remedy = "install a build of torch with NCCL, or give run.device=cpu and --device cpu"
+        check.broken("torch lacks NCCL: several workers cannot run on GPUs", remedy)
     return check
 
 

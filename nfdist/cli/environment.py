@@ -81,6 +81,6 @@ class _NoPandas:
 
 _LESS_MEMORY = {
     "train": "or lower train.batch_nodes",
-    "evaluate": "or give --memory",
+    "evaluate": "or give --memory, or --device cpu where it was a GPU's",
     "partition": "or see nfdist plan for what it needs",
 }

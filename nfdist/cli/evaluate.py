@@ -6,21 +6,21 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from nfdist import log
 from nfdist.attempts import Attempts
-from nfdist.collectives import largest, raised_on_all_ranks, together
-from nfdist.config import RunConfig
-from nfdist.errors import ConfigError
+from nfdist.collectives import fail_together, largest, raised_on_all_ranks, together
+from nfdist.config import Device, RunConfig
+from nfdist.errors import ConfigError, NfdistError
 from nfdist.evaluation.evaluator import Evaluator, Wanted, evaluate_run
 from nfdist.evaluation.follow import FollowedRun, follow
 from nfdist.evaluation.smoothed import SPLITS
 from nfdist.memory import parse_bytes
 from nfdist.model.loading import TrainedModel, run_directory
-from nfdist.rendezvous import Place, idle_cores_warning, join
+from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
 from nfdist.signals import StopRequest, exit_code
@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the directory of a training's results")
     parser.add_argument("--partition", metavar="DIR", help="where the run's graph is, if no longer in data.partition")
     parser.add_argument("--memory", metavar="SIZE", help="the most a process may hold privately, such as 4GiB")
+    parser.add_argument(
+        "--device",
+        choices=get_args(Device),
+        help="auto: a GPU for each rank where there are any (default: auto, and cpu with --follow)",
+    )
     parser.add_argument("--checkpoint", metavar="DIR", help="evaluate this one (default: the best, else the last)")
     parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
     written = parser.add_argument_group("what is written into RUN_DIR")
@@ -51,7 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     place, attempts = Place.read(os.environ), Attempts(os.environ)
-    with join(place, torch.device("cpu"), RunConfig().timeout_seconds) as world:
+    wanted_device: Device = options.device or ("cpu" if options.follow else "auto")
+    device, mistake = None, None
+    try:
+        device = choose_device(wanted_device, place, "--device ")
+    except NfdistError as error:
+        mistake = error
+    with join(place, device, RunConfig().timeout_seconds) as world:
+        fail_together(world, mistake)
+        assert device is not None
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
             log.warn(warning)
@@ -59,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
             wanted, run_dir = wanted_of(options), run_directory(options.run_dir)
             memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
         if options.follow:
-            return follow_run(options, memory_bytes, place, world, attempts)
+            where = {"memory_bytes": memory_bytes, "device": device, "wanted_device": wanted_device}
+            return follow_run(options, where, place, world, attempts)
         outcome = evaluate_run(
             run_dir,
             wanted,
@@ -68,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
             checkpoint=options.checkpoint,
             partition=options.partition,
             memory_bytes=memory_bytes,
+            device=device,
+            wanted_device=wanted_device,
         )
     if place.rank == 0:
         print(describe(options.run_dir, outcome))
@@ -99,7 +115,7 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
 
 
 def follow_run(
-    options: argparse.Namespace, memory_bytes: int | None, place: Place, world: World, attempts: Attempts
+    options: argparse.Namespace, where: dict[str, Any], place: Place, world: World, attempts: Attempts
 ) -> int:
     """Score every checkpoint of a run as it comes. Every rank must call this."""
     with ExitStack() as stack:
@@ -111,7 +127,7 @@ def follow_run(
             stack.enter_context(owning(run.path / f"follow{LOCK_SUFFIX}", "followed", place.launch))
             return FollowedRun(run)
 
-        count, stopped = _follow(options, memory_bytes, place, world, together(world, open_run))
+        count, stopped = _follow(options, where, place, world, together(world, open_run))
     if world.rank == 0:
         print(f"{options.run_dir}: {_count(count, 'checkpoint')} evaluated, see {EVALUATIONS_FILE}")
         if options.json:
@@ -125,14 +141,14 @@ def follow_run(
 
 
 def _follow(
-    options: argparse.Namespace, memory_bytes: int | None, place: Place, world: World, followed: FollowedRun | None
+    options: argparse.Namespace, where: dict[str, Any], place: Place, world: World, followed: FollowedRun | None
 ) -> tuple[int, Signals | None]:
     """How many checkpoints were scored, and the signal that any rank was stopped by."""
     opened: list[Evaluator] = []  # with the first model, which says which graph
 
     def score(trained: TrainedModel) -> dict[str, Any]:
         if not opened:
-            opened.append(Evaluator(trained, place, world, partition=options.partition, memory_bytes=memory_bytes))
+            opened.append(Evaluator(trained, place, world, partition=options.partition, **where))
         outcome = opened[0].evaluate(trained, Path(options.run_dir), Wanted())
         if world.rank == 0:
             print(describe(options.run_dir, outcome), flush=True)
@@ -161,7 +177,8 @@ def describe(run_dir: str, outcome: dict[str, Any]) -> str:
         f"  {'':16}{outcome['metric']:>12}{'loss':>12}{_other_metric(outcome):>12}".rstrip(),
         *(_line(name, outcome, name) for name in SPLITS),
         *_describe_smoothed(outcome.get("smoothed")),
-        f"  in {outcome['seconds']:.1f} s; a process held at most {outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
+        f"  in {outcome['seconds']:.1f} s{_on(outcome['device'])}; a process held at most "
+        f"{outcome['peak_private_bytes'] / 2**30:.2f} GiB, "
         f"{outcome['peak_memory_bytes'] / 2**30:.2f} GiB with mapped files",
     ]
     return "\n".join(lines)
@@ -178,6 +195,11 @@ def _describe_smoothed(smoothed: dict[str, Any] | None) -> list[str]:
         parts.append(f"smoothing {strengths['smoothing']}")
     by = f"{' and '.join(parts)}, in {smoothed['seconds']:.1f} s" if parts else "nothing: no validation score gained"
     return [*(_line(f"smoothed {name}", smoothed, name) for name in SPLITS), f"  smoothed by {by}"]
+
+
+def _on(device: str) -> str:
+    """Which device it was, unless it is the CPU."""
+    return "" if device == "cpu" else f" on {device}"
 
 
 def _other_metric(outcome: dict[str, Any]) -> str:

@@ -7,12 +7,13 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nfdist.api import Predictor
+from nfdist.config import Device
 from nfdist.errors import ConfigError
 from nfdist.evaluation.gathered_writer import write_table
 from nfdist.evaluation.new_nodes import NewNodes
@@ -41,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", required=True, help="the Parquet file to write")
     parser.add_argument("--top-k", type=int, default=3, metavar="K", help="how many likely classes to list (default 3)")
     parser.add_argument("--partition", metavar="DIR", help="where the run's graph is, if no longer in data.partition")
+    parser.add_argument(
+        "--device",
+        choices=get_args(Device),
+        default="cpu",
+        help="what works out the layers (default cpu, which is done with a few nodes before a GPU has begun)",
+    )
     parser.add_argument("--checkpoint", metavar="DIR", help="the one that was evaluated (default: the best, else last)")
     parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
 
@@ -51,10 +58,11 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     refuse_uri("--out", options.out, "name a file here, and copy it there")
     out = Path(options.out)
-    predictor = Predictor(options.run_dir, checkpoint=options.checkpoint, partition=options.partition)
+    given = {"checkpoint": options.checkpoint, "partition": options.partition, "device": options.device}
+    predictor = Predictor(options.run_dir, **given)
     with ExitStack() as stack:
-        given = [stack.enter_context(fetched(one, ConfigError)) for one in (options.nodes, options.edges) if one]
-        nodes, *edges = map(Path, given)
+        here = [stack.enter_context(fetched(one, ConfigError)) for one in (options.nodes, options.edges) if one]
+        nodes, *edges = map(Path, here)
         _check_out(out, [nodes, *edges, predictor.store.directory], Path(options.run_dir))
         new_nodes = NewNodes.read(nodes, predictor.store, edges[0] if edges else None, options.together)
     loaded = time.perf_counter()

@@ -18,6 +18,7 @@ from nfdist.collectives import gather, together, total
 from nfdist.evaluation.full import LayerInput
 from nfdist.evaluation.gathered_writer import Columns, write_gathered_table, write_table
 from nfdist.evaluation.outputs import as_lists, original_ids
+from nfdist.evaluation.placement import CPU
 from nfdist.graph.hop import EdgeSegment
 from nfdist.graph.spill import Spill
 from nfdist.store.store import Store
@@ -72,8 +73,8 @@ class EdgeWeights:
             distinct, places = edges.sources.unique(return_inverse=True)
             keys = key_logs_met(seen.layer.keys(seen.hidden(distinct), seen.kernel), seen.summary, seen.kernel)
             normalizers = attend_to(queries, seen.summary, seen.kernel).log_normalizers
-            targets = torch.arange(len(queries)).repeat_interleave(edges.indptr.diff())
-            log_weights = pair_log_weights(queries, keys, normalizers, targets, places)
+            targets = torch.arange(len(queries)).repeat_interleave(edges.indptr.diff()).to(queries.device)
+            log_weights = pair_log_weights(queries, keys, normalizers, targets, places.to(queries.device))
             self._weights[edges.place, seen.index - 1] = log_weights.exp_().mean(1).float()
 
     def write(self, path: Path) -> None:
@@ -88,7 +89,7 @@ class EdgeWeights:
 
     def _begin(self, seen: LayerInput) -> None:
         assert seen.shard.hops, "without relations no edges are known"
-        self._segments = list(seen.shard.hops[0].segments)
+        self._segments = [segment.on(CPU) for segment in seen.shard.hops[0].segments]
         num_edges = sum(segment.num_edges for segment in self._segments)
         self._weights, self._node_ids = together(
             self._world,
@@ -140,19 +141,21 @@ class TopNeighbors:
         """Search all keys of one layer. Every rank must call this."""
         queries = self._queries(seen)
         normalizers = attend_to(queries, seen.summary, seen.kernel).log_normalizers
-        best = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
+        device = queries.device
+        best = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64, device=device)
         at_once = max(1, self._pairs_at_once // max(1, len(queries)))
         for start in range(0, len(self._nodes), at_once):
             rows = slice(start, min(start + at_once, len(self._nodes)))
             keys = key_logs_met(seen.layer.keys(seen.hidden(rows), seen.kernel), seen.summary, seen.kernel)
-            every_query = torch.arange(len(queries)).repeat_interleave(len(keys))
-            every_key = torch.arange(len(keys)).repeat(len(queries))
+            every_query = torch.arange(len(queries), device=device).repeat_interleave(len(keys))
+            every_key = torch.arange(len(keys), device=device).repeat(len(queries))
             log_weights = pair_log_weights(queries, keys, normalizers, every_query, every_key)
             weights = log_weights.exp_().mean(1).view(len(queries), len(keys))
-            node_ids = torch.arange(len(keys)).expand_as(weights) + (self._nodes.start + start)
+            node_ids = torch.arange(len(keys), device=device).expand_as(weights) + (self._nodes.start + start)
             best = self._strongest([best[0], weights], [best[1], node_ids])
         ranks = [gather(self._world, part.t().contiguous(), "outputs") for part in best]
-        self._found.append(self._strongest(*([part.t() for part in parts] for parts in ranks)))
+        weights, node_ids = self._strongest(*([part.t() for part in parts] for parts in ranks))
+        self._found.append((weights.cpu(), node_ids.cpu()))
 
     def write(self, path: Path, store: Store) -> None:
         """Write a row for every chosen node and layer, on rank 0. Every rank must call this."""
@@ -169,7 +172,7 @@ class TopNeighbors:
         mine = (self._chosen >= self._nodes.start) & (self._chosen < self._nodes.stop)
         own = query_map(seen.hidden(self._chosen[mine] - self._nodes.start))
         queries = own.new_zeros(len(self._chosen), *own.shape[1:])
-        queries[mine] = own
+        queries[mine.to(own.device)] = own
         return total(self._world, queries, "chosen nodes")
 
     def _strongest(self, weights: list[Tensor], node_ids: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from nfdist import log
 from nfdist.collectives import gather, largest, raised_on_all_ranks, together
+from nfdist.config import Device
 from nfdist.errors import ConfigError
 from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, TopNeighbors
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
+from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.scores import Scores, resolve_metric, score, undefined
 from nfdist.evaluation.smoothed import SPLITS, Smoothed, Subject, score_facts, smooth_model
 from nfdist.evaluation.smoothing import Rows
@@ -28,6 +30,7 @@ from nfdist.evaluation.states import StatesWriter, writing_states
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes
+from nfdist.model.build import model_device
 from nfdist.model.loading import TrainedModel, broadcast_model, load_model
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
@@ -69,7 +72,8 @@ class Wanted:
 class Evaluator:
     """The graph of a run, opened for its models. Every rank must make one, and each call together with the others.
 
-    `partition` is where the graph is, if it is no longer where it was trained on.
+    `partition` is where the graph is, if it is no longer where it was trained on. The `device` is for models that can
+    be there; others are refused if it is `wanted` by its name.
     """
 
     def __init__(
@@ -80,6 +84,8 @@ class Evaluator:
         *,
         partition: Path | str | None = None,
         memory_bytes: int | None = None,
+        device: torch.device = CPU,
+        wanted_device: Device = "auto",
     ) -> None:
         self._world, self._started = world, time.perf_counter()
         config = trained.config
@@ -91,9 +97,12 @@ class Evaluator:
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)
             self._metric = resolve_metric(config.evaluate.metric, self._task, config.evaluate.two_classes)
+            usable = model_device(config.model.name, device)
+            if usable != device and wanted_device == "cuda":
+                raise ConfigError(f"model.name = {config.model.name} has no code for GPUs: give --device cpu or auto")
         with MemoryWatch() as watch:
             self._full = open_evaluation_graph(
-                config, graph.store, graph.hops, world, dtype=trained.dtype, memory_bytes=memory_bytes
+                config, graph.store, graph.hops, world, dtype=trained.dtype, device=usable, memory_bytes=memory_bytes
             )
         self._opening_bytes = watch.peak_private_bytes
 
@@ -113,6 +122,7 @@ class Evaluator:
             "peak_memory_bytes": resident,
             "peak_private_bytes": private,
             "world_size": self._world.size,
+            "device": str(self._full.device),
             "parts": len(self._store.parts),
             "nodes": self._store.num_nodes,
             "seed": trained.seed,
@@ -191,7 +201,7 @@ class Evaluator:
         if wanted.smoothing and trained.config.evaluate.smoothing == "auto":
             run = together(world, lambda: Run.open(folder) if world.rank == 0 else None)
             keep = None if states is None else SmoothingWriter(states.write, self._full.propagation())
-            known = Rows(self._task, evaluation.logits, labels, own == TRAIN)
+            known = Rows.beside(self._task, evaluation.logits, labels, own == TRAIN)
             subject = Subject(trained, known, own, scores)
             smoothed = smooth_model(self._full, world, run, subject, keep=keep, remember=wanted.writes)
             facts["smoothed"] = None
@@ -239,6 +249,8 @@ def evaluate_run(
     checkpoint: Path | str | None = None,
     partition: Path | str | None = None,
     memory_bytes: int | None = None,
+    device: torch.device = CPU,
+    wanted_device: Device = "auto",
 ) -> dict[str, Any]:
     """Evaluate a checkpoint of a run. Every rank must call this; only the first needs the run directory."""
     with ExitStack() as stack:
@@ -252,7 +264,15 @@ def evaluate_run(
             return found
 
         trained = broadcast_model(world, together(world, load))
-        evaluator = Evaluator(trained, place, world, partition=partition, memory_bytes=memory_bytes)
+        evaluator = Evaluator(
+            trained,
+            place,
+            world,
+            partition=partition,
+            memory_bytes=memory_bytes,
+            device=device,
+            wanted_device=wanted_device,
+        )
         return evaluator.evaluate(trained, run_dir, wanted)
 
 

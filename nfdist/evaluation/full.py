@@ -3,8 +3,12 @@
 A layer's keys are summarized while its rows are made; then all ranks merge their summaries and fetch the rows of
 other ranks that their edges start from; then every chunk of rows goes through the layer, and is at once summarized for
 the next one. Where relations are powers, sweeps for their partial sums come before it (graph/neighbors.py).
+
+On a GPU the states of all rows stay in its memory if they fit, and else in that of the host, where the sums over edges
+are made then; rows are worked on by the GPU either way (placement.py).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,21 +18,25 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from nfdist import log
 from nfdist.attention.all_reduce import all_reduce_summary
 from nfdist.attention.kernel import Kernel
 from nfdist.attention.summary import KeySummary, summarize
 from nfdist.collectives import gather, together
 from nfdist.config import RelationConfig
+from nfdist.devices import exact_products, is_gpu, placed
 from nfdist.errors import ConfigError
 from nfdist.evaluation.budget import Budget
-from nfdist.evaluation.propagation import EDGES, FEW_ROWS, ROWS_AT_ONCE, Propagation
+from nfdist.evaluation.placement import CPU, Placement, Room
+from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.graph.division import divide, divide_held
 from nfdist.graph.neighbors import Neighbors, RelatedRows, partial_sum
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
 from nfdist.graph.split import training_labels
-from nfdist.graph.workers import MOST_WORKERS, Workers, keep_freed_memory
+from nfdist.graph.workers import keep_freed_memory
 from nfdist.log import Progress
+from nfdist.memory import format_bytes
 from nfdist.model.branch import GraphBranch
 from nfdist.model.gaps import fill_gaps
 from nfdist.model.layer import AttentionLayer, BoundLayer
@@ -43,7 +51,8 @@ from nfdist.world import World
 class Evaluation:
     """Logits [n, outputs] and last hidden states [n, c] of this rank's nodes, and every layer's summary of all keys.
 
-    Logits and states stay as they are until the next evaluation of the same graph. A baseline has logits alone.
+    They lie where the graph's states do, and stay as they are until the next evaluation of the same graph. A baseline
+    has logits alone.
     """
 
     nodes: range
@@ -83,7 +92,8 @@ class FullGraph:
     """A partitioned graph to evaluate models on, again and again: what does not depend on weights is made once.
 
     Every rank must make one and evaluate together with the others; each has its own range of nodes. With
-    `memory_bytes`, that is the most this process may hold: what does not fit is in files in `scratch`.
+    `memory_bytes`, that is the most this process may hold of the host's memory: what does not fit is in files in
+    `scratch`. Where the rows of a `device` are kept is decided by the first evaluation.
     """
 
     def __init__(
@@ -96,10 +106,11 @@ class FullGraph:
         memory_bytes: int | None = None,
         scratch: Path | None = None,
         dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
     ) -> None:
         assert hops.weighted == relation.weights
-        self._world, self._relation, self._dtype = world, relation, dtype
-        self._room: list[Tensor] = []
+        self._world, self._relation, self._dtype, self.device = world, relation, dtype, device
+        self._kept: list[Tensor] = []
         self._propagation: Propagation | None = None
         self._store = store.local
         if store.remote:
@@ -122,20 +133,25 @@ class FullGraph:
             round_bytes=round_bytes,
         )
         self._shard = self._shard_of(relation)
+        on_cpu = Room(self._spill, Placement.on_cpu(self._budget.work_bytes))
+        self._room = None if is_gpu(device) else on_cpu
 
     def propagation(self) -> Propagation:
         """The sums over edges that smoothing needs, whatever the model's are. Every rank must call this."""
         if self._propagation is None:
+            assert self._room is not None, "evaluate first"
             hops, shard = self._relation.num_patterns, self._shard
             # Among several ranks the halo of a second hop would be copied for nothing, and may be the whole graph.
             of_others = self._relation.weights or not self._relation.normalize or hops == 0
             if of_others or (hops > 1 and self._world.size > 1):
                 shard = self._shard_of(EDGES)
-            work_bytes = self._budget.work_bytes
-            self._propagation = Propagation(shard, self._spill, self._world, self.nodes, work_bytes, self._dtype)
+            room = replace(self._room, placement=self._room.placement.beside_states)
+            shard = shard.to(room.placement.states, room.placement.work)
+            self._propagation = Propagation(shard, room, self._world, self.nodes, self._dtype)
         return self._propagation
 
     @torch.no_grad()
+    @exact_products()  # also beside a training by rounded ones
     def evaluate(
         self,
         model: Model,
@@ -145,21 +161,25 @@ class FullGraph:
         branch_listener: BranchListener | None = None,
         split: Tensor | None = None,
     ) -> Evaluation:
-        """Evaluate a model in evaluation mode, on the CPU, with the directions of a seed. Every rank must call this.
+        """Evaluate a model in evaluation mode with the directions of a seed. Every rank must call this.
 
         `progress` is told of every row of each of the model's states, and listeners of every layer, on all ranks. A
         model that takes labels is given those of all training nodes, by the `split` [nodes] of its run.
         """
         assert isinstance(model, NodeFormer)
+        model = placed(model, self.device)
         given = partial(self._given, model, split)
         keep_freed_memory()
-        logits, branch_logits, states, spare, *more = together(self._world, partial(self._room_for, model))
+        room = self._room = self._room or self._room_beside(model)
+        logits, branch_logits, states, spare, *more = together(self._world, partial(self._tensors_for, model, room))
         if model.branch is not None:
             self._convolve(model, model.branch, [states, spare], branch_logits, given, progress, branch_listener)
         make: Callable[[slice], Tensor] = partial(self._first_rows, model, given)
         summaries: list[KeySummary] = []
         for index in range(model.model.layers + 1):
-            kernel = model.evaluation_kernel(seed, index + 1, states) if index < model.model.layers else None
+            kernel = (
+                model.evaluation_kernel(seed, index + 1, model.input.weight) if index < model.model.layers else None
+            )
             summary = self._swept(
                 _Sweep(model, index, make, kernel, self._shard, states, logits, branch_logits), progress
             )
@@ -199,7 +219,7 @@ class FullGraph:
                 neighbors = self._shard.neighbors(before, rows, 1)
                 hidden = branch.next_state(index, self._shard.load(before, rows), neighbors, epilogue)
             if index == branch.num_layers:
-                logits[rows] = branch.output(hidden)
+                logits[rows] = branch.output(hidden).to(logits.device)
             else:
                 self._shard.store(states[index % 2], rows, hidden)
 
@@ -211,14 +231,14 @@ class FullGraph:
                     listener(index + 1, partial(self._shard.load, states[index % 2]))
 
     def _features(self, rows: slice) -> Tensor:
-        return self._store.take(self._node_ids(rows)).to(self._dtype)
+        return self._store.take(self._node_ids(rows)).to(self._dtype).to(self.device)
 
     def _given(self, model: NodeFormer, split: Tensor | None, rows: slice) -> Tensor | None:
         """The labels that the model is given as inputs, if it takes any."""
         if model.label_input is None:
             return None
         assert split is not None
-        return training_labels(self._store, split, self._node_ids(rows))
+        return training_labels(self._store, split, self._node_ids(rows)).to(self.device)
 
     def _node_ids(self, rows: slice) -> Tensor:
         return torch.arange(self.nodes.start + rows.start, self.nodes.start + rows.stop)
@@ -256,7 +276,7 @@ class FullGraph:
 
     def _swept(self, sweep: "_Sweep", progress: Progress | None) -> KeySummary | None:
         """Sweep over all rows, and merge the summaries of the chunks in their order."""
-        summary = None if len(self.nodes) else sweep.summarized(sweep.states[:0])
+        summary = None if len(self.nodes) else sweep.summarized(sweep.states[:0].to(self.device))
         for part in self._by_chunks(sweep.model, sweep, progress):
             summary = part if summary is None or part is None else summary.merge(part)
         return summary
@@ -265,7 +285,7 @@ class FullGraph:
         self, model: NodeFormer, work: Callable[[slice], Result], progress: Progress | None
     ) -> Iterator[Result]:
         """What is made of all rows, some at a time, in their order."""
-        with Workers(1 if len(self.nodes) <= FEW_ROWS else MOST_WORKERS) as workers:
+        with self._placement.workers(len(self.nodes)) as workers:
             chunks = self._chunks(model, workers.count)
             for rows, part in zip(chunks, workers.map(work, chunks), strict=True):
                 yield part
@@ -274,14 +294,40 @@ class FullGraph:
 
     def _chunks(self, model: NodeFormer, workers: int) -> list[slice]:
         """Rows small enough for caches and memory, and some for every worker."""
-        size = len(self.nodes)
+        size, placement = len(self.nodes), self._placement
         row_bytes = workers * self._dtype.itemsize * _row_elements(model)
-        count = -(-size // max(1, min(ROWS_AT_ONCE, self._budget.work_bytes // row_bytes)))
+        count = -(-size // max(1, min(placement.rows_at_once, placement.work_bytes // row_bytes)))
         rows = -(-size // max(1, -(-count // workers) * workers))
         return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
 
-    def _room_for(self, model: NodeFormer) -> list[Tensor]:
-        """The logits, those of a branch, and two states of all rows or more; for later evaluations of these widths."""
+    @property
+    def _placement(self) -> Placement:
+        assert self._room is not None
+        return self._room.placement
+
+    def _room_beside(self, model: NodeFormer) -> Room:
+        """Decide where states lie, and bring there what is needed beside them. Every rank must call this."""
+        outputs = model.output.out_features
+        smoothed = 2 * (self._shard.num_sources + len(self.nodes)) * 2 * outputs  # more than smoothing takes
+        needed = (smoothed + sum(map(math.prod, self._shapes(model)))) * self._dtype.itemsize
+        placement = Placement.decided(self._world, self.device, needed, self._shard.edge_bytes, self._budget.work_bytes)
+        if placement.states != self.device and self._world.rank == 0:
+            log.notice(
+                f"{self.device} has no room for {format_bytes(needed)} of states: they are kept in the memory of the "
+                "host, which takes longer; more ranks would have less each"
+            )
+        self._shard = self._shard.to(placement.states, placement.work, edges=placement.edges)
+        return Room(self._spill, placement)
+
+    def _shapes(self, model: NodeFormer) -> list[tuple[int, int]]:
+        """Of the logits, those of a branch, and two states of all rows or more."""
+        states = (self._shard.num_sources, model.model.channels)
+        outputs = model.output.out_features
+        logits = [(len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]
+        return logits + [states] * max(2, model.relation.num_partials + 1)
+
+    def _tensors_for(self, model: NodeFormer, room: Room) -> list[Tensor]:
+        """Tensors of these shapes. Those of the host are kept for later evaluations; a GPU has other work between."""
         if model.input.in_features != self._store.num_features:
             raise ConfigError(
                 f"the model takes {model.input.in_features} features, the nodes of {self._store.directory} have "
@@ -290,14 +336,13 @@ class FullGraph:
         assert not model.training
         assert model.input.weight.dtype == self._dtype
         assert replace(model.relation, gate="none", scope="rank") == replace(self._relation, gate="none", scope="rank")
-        states = (self._shard.num_sources, model.model.channels)
-        outputs = model.output.out_features
-        shapes = [(len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]
-        shapes += [states] * max(2, model.relation.num_partials + 1)
-        if [tuple(tensor.shape) for tensor in self._room] != shapes:
-            self._room.clear()  # first, so that its place can be taken
-            self._room = [self._spill.tensor(shape, self._dtype) for shape in shapes]
-        return self._room
+        shapes = self._shapes(model)
+        if is_gpu(room.placement.states):
+            return [room.tensor(shape, self._dtype) for shape in shapes]
+        if [tuple(tensor.shape) for tensor in self._kept] != shapes:
+            self._kept.clear()  # first, so that its place can be taken
+            self._kept = [room.tensor(shape, self._dtype) for shape in shapes]
+        return self._kept
 
 
 @dataclass(frozen=True)
@@ -314,14 +359,17 @@ class _Sweep:
     branch_logits: Tensor
 
     def __call__(self, rows: slice) -> KeySummary | None:
-        hidden, so_far = self.make(rows), self.logits[rows]
+        hidden, kept = self.make(rows), self.logits[rows]
+        so_far = kept.to(hidden.device)
         logits = self.model.logits(hidden, self.index, so_far if self.index else None)
-        if logits is not None and logits is not so_far:
-            so_far.copy_(logits)
+        if logits is not None:
+            so_far = logits
+        if self.kernel is None and self.model.branch is not None:
+            so_far = self.model.branch.mix(so_far, self.branch_logits[rows].to(hidden.device))
+        if so_far is not kept:
+            kept.copy_(so_far)
         if self.kernel is None:
             self.states[rows] = hidden
-            if self.model.branch is not None:
-                so_far.copy_(self.model.branch.mix(so_far, self.branch_logits[rows]))
         else:
             self.shard.store(self.states, rows, hidden)
         return self.summarized(hidden)

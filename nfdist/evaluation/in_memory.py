@@ -1,4 +1,4 @@
-"""The evaluation of a baseline: one pass over the whole graph, which must fit in memory."""
+"""The evaluation of a baseline: one pass over the whole graph, which must fit in memory, or in that of a GPU."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from nfdist.config import RelationConfig
+from nfdist.devices import exact_products, placed
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
+from nfdist.evaluation.placement import CPU, Placement, Room
 from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.evaluation.stored_relation import RecordedRelation
 from nfdist.graph.division import divide
@@ -30,25 +32,33 @@ class InMemoryGraph:
     """
 
     def __init__(
-        self, store: Store, hops: Hops, relation: RelationConfig, world: World, dtype: torch.dtype = torch.float32
+        self,
+        store: Store,
+        hops: Hops,
+        relation: RelationConfig,
+        world: World,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
     ) -> None:
         assert hops.weighted == relation.weights
         divided = divide(store.parts, world.size)
         self.nodes = divided[world.rank]
         self._edges = partial(Shard, store, hops, EDGES, world, divided)
-        self._world, self._dtype = world, dtype
+        self._world, self._dtype, self.device = world, dtype, device
         self._propagation: Propagation | None = None
-        self._everyone = torch.arange(store.num_nodes)
-        self._features = store.take(self._everyone).to(dtype)
-        patterns = (hops.induced(hop, self._everyone) for hop in range(1, relation.order + 1))
-        self._relations = [Relation.build(pattern, relation.normalize, dtype) for pattern in patterns]
+        everyone = torch.arange(store.num_nodes)
+        self._everyone = everyone.to(device)
+        self._features = store.take(everyone).to(dtype).to(device)
+        patterns = (hops.induced(hop, everyone) for hop in range(1, relation.order + 1))
+        self._relations = [Relation.build(pattern, relation.normalize, dtype).to(device) for pattern in patterns]
 
     def propagation(self) -> Propagation:
         """The sums over edges that smoothing needs. Every rank must call this."""
         if self._propagation is None:
             spill, work_bytes = Spill(), Budget.within(None, len(self.nodes)).work_bytes
-            shard = self._edges(spill, self._dtype, work_bytes // 4)
-            self._propagation = Propagation(shard, spill, self._world, self.nodes, work_bytes, self._dtype)
+            shard = self._edges(spill, self._dtype, work_bytes // 4).to(self.device, self.device)
+            room = Room(spill, Placement(self.device, self.device, work_bytes))
+            self._propagation = Propagation(shard, room, self._world, self.nodes, self._dtype)
         return self._propagation
 
     def source_factors(self) -> Tensor:
@@ -57,6 +67,7 @@ class InMemoryGraph:
         return degree_factors(degrees[self.nodes.start : self.nodes.stop], self._dtype)
 
     @torch.no_grad()
+    @exact_products()  # also beside a training by rounded ones
     def evaluate(
         self,
         model: Model,
@@ -66,7 +77,7 @@ class InMemoryGraph:
         listener: BranchListener | None = None,
         split: Tensor | None = None,
     ) -> Evaluation:
-        """Evaluate a model in evaluation mode, on the CPU. Every rank must call this.
+        """Evaluate a model in evaluation mode. Every rank must call this.
 
         A baseline takes no labels and has no layers to tell of; `listener` is told of the rows before every sum over
         neighbors.
@@ -77,6 +88,7 @@ class InMemoryGraph:
         relations: Sequence[Relation] = self._relations
         if listener is not None:
             relations = [self._recorded(relation, listener) for relation in relations]
+        model = placed(model, self.device)
         logits = model(self._features, relations, Draw(seed, 0, self._everyone)).logits
         if progress is not None:
             progress.advance((model.model.layers + 1) * len(self.nodes))

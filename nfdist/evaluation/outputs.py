@@ -44,7 +44,7 @@ def write_predictions(
         names = np.array(SPLIT_NAMES, dtype=object)[split[node_ids].numpy()]
         schema = store.manifest.schema
         known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids), schema)}
-        given = answers(task, logits[rows], top_k, schema, probabilities)
+        given = answers(task, logits[rows].cpu(), top_k, schema, probabilities)
         told = {"smoothed": pa.array(np.full(len(node_ids), smoothed))}
         return {id_name(schema): original_ids(store, node_ids), **given, **known, **told}
 
@@ -58,7 +58,7 @@ def write_embeddings(
 
     def make(rows: slice) -> Columns:
         ids = original_ids(store, _node_ids(nodes, rows))
-        return {id_name(store.manifest.schema): ids, "embedding": as_lists(hidden[rows].float())}
+        return {id_name(store.manifest.schema): ids, "embedding": as_lists(hidden[rows].float().cpu())}
 
     write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
 

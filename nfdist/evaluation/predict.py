@@ -5,7 +5,8 @@ neighbors, and whoever reaches these, by the states that an evaluation has left,
 are powers; degrees of the graph's own nodes stay as they are. New nodes that are predicted together hear each other
 along the edges among them. Where the evaluation smoothed its answers, a new node's are smoothed by what its neighbors
 had before the last step. Where it gave training labels as inputs, a row that stands for a training node is given its
-own, and no other row has any. A baseline is asked for its logits as ever, and sums stored rows of the neighbors.
+own, and no other row has any. A baseline is asked for its logits as ever, and sums stored rows of the neighbors. A GPU
+works out the layers, and the CPU the sums over neighbors, whose states are in files.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor
 
 from nfdist.attention.kernel import Kernel
+from nfdist.devices import is_gpu, placed
 from nfdist.evaluation.new_nodes import NewNodes
+from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.states import States
 from nfdist.evaluation.stored_relation import StoredRelation, stored_sums
@@ -40,14 +43,16 @@ from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
 
 NODES_AT_ONCE = 1 << 10
+GPU_NODES_AT_ONCE = 1 << 14  # a guess: so that launches are few
 
 
 class StatesPredictor:
     """A model, its states and the graph they belong to, ready for any number of new nodes."""
 
-    def __init__(self, trained: TrainedModel, states: States, store: Store) -> None:
+    def __init__(self, trained: TrainedModel, states: States, store: Store, device: torch.device = CPU) -> None:
         trained.check_inductive()
-        model, self._relation = trained.model, trained.config.relation
+        model, self._relation = placed(trained.model, device), trained.config.relation
+        self._device, self._summaries = device, [one.to(device) for one in states.summaries]
         self._trained, self._task = trained, Task(store.task, store.num_classes)
         self._model, self._states, self._store = model, states, store
         self._order = self._relation.num_patterns if model.needs_graph else 0
@@ -60,8 +65,9 @@ class StatesPredictor:
             self._kernels = [model.evaluation_kernel(trained.evaluation_seed, layer, like) for layer in layers]
 
     @torch.no_grad()
-    def logits(self, new_nodes: NewNodes, nodes_at_once: int = NODES_AT_ONCE) -> Tensor:
+    def logits(self, new_nodes: NewNodes, nodes_at_once: int | None = None) -> Tensor:
         """Logits [n, outputs] of new nodes, each as if it were the only one, unless they are together."""
+        nodes_at_once = nodes_at_once or (GPU_NODES_AT_ONCE if is_gpu(self._device) else NODES_AT_ONCE)
         if new_nodes.among is not None:
             return self._predicted(new_nodes)
         starts = range(0, len(new_nodes), nodes_at_once)
@@ -70,22 +76,23 @@ class StatesPredictor:
 
     def _predicted(self, new_nodes: NewNodes) -> Tensor:
         model, hops = self._model, self._hops(new_nodes)
-        features = fill_gaps(as_tensor(new_nodes.features).to(model.input.weight.dtype), model.feature_means)
+        features = as_tensor(new_nodes.features).to(model.input.weight.dtype).to(self._device)
+        features = fill_gaps(features, model.feature_means)
         if isinstance(model, NodeFormer):
-            labels = None if model.label_input is None else self._given(new_nodes)
+            labels = None if model.label_input is None else self._given(new_nodes).to(self._device)
             return self._smoothed(self._attended(model, features, labels, hops), new_nodes)
         assert isinstance(model, Baseline)
         relations = [StoredRelation(hop, self._states.hidden) for hop in hops]
-        draw = Draw(self._trained.evaluation_seed, 0, torch.from_numpy(new_nodes.node_ids))
+        draw = Draw(self._trained.evaluation_seed, 0, torch.from_numpy(new_nodes.node_ids).to(self._device))
         return self._smoothed(model.logits(model.input(features), relations, draw), new_nodes)
 
     def _attended(
         self, model: NodeFormer, features: Tensor, labels: Tensor | None, hops: Sequence[list[Hop]]
     ) -> Tensor:
-        totals = [_totals(hop) for hop in hops]
+        totals = [_totals(hop).to(self._device) for hop in hops]
         hidden = model.first_state(features, labels)
         logits = model.logits(hidden, 0)
-        for index, (kernel, summary) in enumerate(zip(self._kernels, self._states.summaries, strict=True), start=1):
+        for index, (kernel, summary) in enumerate(zip(self._kernels, self._summaries, strict=True), start=1):
             neighbors = self._layer_neighbors(index, hops, totals, hidden)
             hidden = model.bind(index, kernel, summary)(hidden, neighbors)
             logits = model.logits(hidden, index, logits)
@@ -112,8 +119,8 @@ class StatesPredictor:
         return logits
 
     def _smoothed(self, logits: Tensor, new_nodes: NewNodes) -> Tensor:
-        """Logits as an evaluation of the graph smooths them, if it does."""
-        smoothing = self._states.smoothing
+        """Logits as an evaluation of the graph smooths them, if it does, on the CPU."""
+        smoothing, logits = self._states.smoothing, logits.cpu()
         if smoothing is None:
             return logits
         node_ids = torch.from_numpy(new_nodes.node_ids)

@@ -11,15 +11,12 @@ from torch import Tensor, dtype
 
 from nfdist.collectives import together
 from nfdist.config import RelationConfig
+from nfdist.evaluation.placement import Room
 from nfdist.graph.shard import Shard
-from nfdist.graph.spill import Spill
-from nfdist.graph.workers import MOST_WORKERS, Workers
 from nfdist.log import Progress
 from nfdist.world import World
 
 EDGES = RelationConfig(order=1, normalize=True)  # what a shard must be of, or have in its first hop
-ROWS_AT_ONCE = 1 << 14  # half as many cost 3% more on two cores of an EPYC, an eighth 23%
-FEW_ROWS = 1 << 12  # so few that workers would wait for the interpreter: torch's own threads do better
 LINE_BYTES = 64  # of a processor's cache
 ROW_COPIES = 8  # more rows than the work on one holds at a time
 
@@ -32,15 +29,14 @@ class Propagation:
     """The edges around this rank's nodes. Every rank must make one, and call `put` together with the others."""
 
     shard: Shard
-    spill: Spill
+    room: Room
     world: World
     nodes: range
-    work_bytes: int
     dtype: dtype
 
     def tensor(self, *shape: int) -> Tensor:
-        """Zeros, in memory or in a file. Every rank must call this."""
-        return together(self.world, lambda: self.spill.tensor(shape, self.dtype))
+        """Zeros, where states lie. Every rank must call this."""
+        return together(self.world, lambda: self.room.tensor(shape, self.dtype))
 
     def states(self, width: int) -> Tensor:
         """Zeros [sources, at least `width`] for rows that are to be summed. Every rank must call this.
@@ -54,7 +50,7 @@ class Propagation:
     def each(self, work: Callable[[slice], Result], width: int, progress: Progress | None = None) -> list[Result]:
         """What some work on all of this rank's rows gives, a chunk at a time, in their order."""
         results = []
-        with Workers(1 if len(self.nodes) <= FEW_ROWS else MOST_WORKERS) as workers:
+        with self.room.placement.workers(len(self.nodes)) as workers:
             chunks = self._chunks(width, workers.count)
             for rows, result in zip(chunks, workers.map(work, chunks), strict=True):
                 results.append(result)
@@ -76,7 +72,7 @@ class Propagation:
         return self.shard.load(states, rows)[:, :width]
 
     def _chunks(self, width: int, workers: int) -> list[slice]:
-        size = len(self.nodes)
+        size, placement = len(self.nodes), self.room.placement
         row_bytes = workers * ROW_COPIES * self.dtype.itemsize * width
-        rows = max(1, min(ROWS_AT_ONCE, self.work_bytes // row_bytes, -(-size // workers)))
+        rows = max(1, min(placement.rows_at_once, placement.work_bytes // row_bytes, -(-size // workers)))
         return [slice(start, min(start + rows, size)) for start in range(0, size, rows)]

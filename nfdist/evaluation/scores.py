@@ -88,12 +88,12 @@ def direction(metric: str) -> dict[str, bool]:
 def score(world: World, task: Task, metric: str, logits: Tensor, labels: Tensor, split: Tensor) -> Scores:
     """Score the nodes of all ranks; each gives its own [n, outputs], [n] or [n, questions], and [n].
 
-    Every rank must call this with the same task and metric.
+    That is done where the logits are. Every rank must call this with the same task and metric.
     """
     metric = resolve_metric(metric, task)
     together(world, lambda: _check(task, logits, labels, split), ConfigError)
-    logits = logits.detach().to("cpu", torch.promote_types(logits.dtype, torch.float32))
-    labels, split = labels.cpu(), split.cpu()
+    logits = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    labels, split = labels.to(logits.device), split.to(logits.device)
     members = [torch.nonzero(has_label(labels) & (split == code)).flatten() for code in (TRAIN, VALID, TEST)]
     measure = METRICS[metric]
     tallies = [_tally(task, measure, logits, labels, rows) for rows in members]
@@ -101,7 +101,8 @@ def score(world: World, task: Task, metric: str, logits: Tensor, labels: Tensor,
     losses = total(world, losses, "score")
     together(world, lambda: _check_finite(losses[:, 0]), ConfigError)
     if measure.count_together is not None:
-        fractions = measure.count_together(world, task, logits, labels, members)
+        rows = [some.cpu() for some in members]
+        fractions = measure.count_together(world, task, logits.cpu(), labels.cpu(), rows)
     sums = zip(losses.tolist(), total(world, fractions, "score").tolist(), strict=True)
     train, valid, test = (_split_score(measure, *parts) for parts in sums)
     return Scores(metric, train, valid, test, _predicted_classes(world, task, logits, torch.cat(members)))
@@ -113,7 +114,7 @@ def _predicted_classes(world: World, task: Task, logits: Tensor, rows: Tensor) -
     predicted = torch.zeros(task.num_classes, dtype=torch.int64)
     for piece in chunks(len(rows), task.num_classes, logits.device):
         best = logits.index_select(0, rows[piece]).max(1).indices
-        predicted += torch.bincount(best, minlength=task.num_classes)
+        predicted += torch.bincount(best, minlength=task.num_classes).cpu()
     return int((total(world, predicted, "score") > 0).sum())
 
 
@@ -142,7 +143,7 @@ def _tally(task: Task, metric: Metric, logits: Tensor, labels: Tensor, rows: Ten
         loss = task.loss(some, truth)
         losses[:2] += torch.tensor([float(loss.total), loss.count], dtype=torch.float64)
         if metric.count is not None:
-            fractions += metric.count(task, some, truth)
+            fractions += metric.count(task, some, truth).cpu()
     return losses, fractions
 
 

@@ -67,6 +67,11 @@ class Rows:
     labels: Tensor
     training: Tensor
 
+    @staticmethod
+    def beside(task: Task, logits: Tensor, labels: Tensor, training: Tensor) -> "Rows":
+        """Rows whose labels are brought to where their logits are."""
+        return Rows(task, logits, labels.to(logits.device), training.to(logits.device))
+
     def __getitem__(self, rows: slice | Tensor) -> "Rows":
         return Rows(self.task, self.logits[rows], self.labels[rows], self.training[rows])
 

@@ -202,7 +202,7 @@ def _branch_file(layer: int) -> str:
 
 
 def _as_bytes(rows: Tensor) -> Tensor:
-    return rows.contiguous().view(torch.uint8).flatten()
+    return rows.cpu().contiguous().view(torch.uint8).flatten()
 
 
 def _made_from(trained: TrainedModel) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def _tensors(summaries: Sequence[KeySummary]) -> dict[str, Tensor]:
     fields = (
         (layer, name, getattr(one, field)) for layer, one in enumerate(summaries) for name, field in NAMES.items()
     )
-    return {f"{layer}.{name}": value for layer, name, value in fields if value is not None}
+    return {f"{layer}.{name}": value.cpu() for layer, name, value in fields if value is not None}
 
 
 def _summaries(tensors: dict[str, Tensor]) -> tuple[KeySummary, ...]:

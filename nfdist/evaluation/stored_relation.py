@@ -43,8 +43,12 @@ class StoredRelation:
 
 
 def stored_sums(hop: Sequence[Hop], stored: Column, own: Tensor) -> Tensor:
-    """What n new nodes with rows [n, c] of their own get by one hop: from stored rows of the graph, and each other."""
+    """What n new nodes with rows [n, c] of their own get by one hop: from stored rows of the graph, and each other.
+
+    Sums are made by the CPU, beside the files.
+    """
     of_graph, *among = hop
+    device, own = own.device, own.cpu()
     everyone, states = slice(0, len(own)), stored.at(of_graph.segments[0].sources.numpy())
     parts = [of_graph.sums(everyone, states, own), *(one.sums(everyone, own, own) for one in among)]
-    return torch.stack(parts).sum(0) if among else parts[0]
+    return (torch.stack(parts).sum(0) if among else parts[0]).to(device)

@@ -15,7 +15,7 @@ from torch import Tensor
 from nfdist import files
 from nfdist.collectives import broadcast_text, together
 from nfdist.errors import CheckpointError
-from nfdist.evaluation.propagation import ROWS_AT_ONCE
+from nfdist.evaluation.placement import ROWS_AT_ONCE
 from nfdist.evaluation.scores import Scores, direction, score
 from nfdist.evaluation.smoothing import AUTO, STEPS, Smoother, Strengths, answers_of, logits_of
 from nfdist.graph.split import has_label
@@ -47,7 +47,8 @@ class Choice:
     def __init__(self, smoother: Smoother, raw: Scores, split: Tensor) -> None:
         self._smoother, self._metric = smoother, raw.metric
         rows, propagation = smoother.rows, smoother.propagation
-        self._valid = (has_label(rows.labels) & (split == VALID)).nonzero()[:, 0]
+        self._valid = (has_label(rows.labels) & (split.to(rows.labels.device) == VALID)).nonzero()[:, 0]
+        self._in_order = self._valid.cpu()
         most = max(len(CORRECTIONS), len(SMOOTHINGS))
         self._sums = propagation.tensor(most, len(self._valid), smoother.width)
         self._logits = propagation.tensor(len(self._valid), smoother.outputs)
@@ -97,7 +98,7 @@ class Choice:
         self._sums.zero_()
 
         def see(step: int, rows: slice, made: Tensor) -> None:
-            first, stop = torch.searchsorted(self._valid, torch.tensor([rows.start, rows.stop])).tolist()
+            first, stop = torch.searchsorted(self._in_order, torch.tensor([rows.start, rows.stop])).tolist()
             some = made.index_select(0, self._valid[first:stop] - rows.start)
             for index, strength in enumerate(strengths):
                 share = strength**step * (1 if step == STEPS else 1 - strength)

@@ -5,7 +5,7 @@ A hop sums over the sources of (A + I)^j, straight from the partition's mapped i
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ class EdgeSegment:
         for rows in pieces(np.diff(indptr), EDGES_AT_ONCE):
             offsets = indptr[rows.start : rows.stop + 1]
             yield rows, offsets - offsets[0], sources[offsets[0] : offsets[-1]]
+
+    def on(self, device: torch.device) -> "EdgeSegment":
+        """The same edges on a device; where each row's begin is asked of the CPU."""
+        weights = None if self.weights is None else self.weights.to(device)
+        return replace(self, sources=self.sources.to(device), weights=weights)
 
     def weights_of(self, rows: slice) -> Tensor | None:
         """The weights of the edges of some rows, counted from 0."""
@@ -136,6 +141,14 @@ class Hop:
             out.addcmul_(self.loops[rows, None], own)
         return out if self.target_factors is None else out.mul_(self.target_factors[rows, None])
 
+    def to(self, device: torch.device, *, edges: bool) -> "Hop":
+        """The hop for states that lie on a device, with its edges there or, a piece at a time, on the way to it."""
+        segments = [segment.on(device) for segment in self.segments] if edges else self.segments
+        loops, sources, targets = (
+            None if one is None else one.to(device) for one in (self.loops, self.source_factors, self.target_factors)
+        )
+        return Hop(segments, loops, sources, targets)
+
     def in_degrees(self, out: Tensor) -> Tensor:
         """How many edges end at every row, or what they weigh together, loops included, into `out` [n]."""
         for segment in self.segments:
@@ -172,10 +185,10 @@ class Hop:
 
     def _sums(self, segment: EdgeSegment, rows: slice, states: Tensor) -> Tensor:
         indptr = segment.indptr[rows.start : rows.stop + 1]
-        sources = segment.sources[int(indptr[0]) : int(indptr[-1])]
+        sources = segment.sources[int(indptr[0]) : int(indptr[-1])].to(states.device)
         weights = None if self.source_factors is None else self.source_factors.index_select(0, sources)
         of_edges = segment.weights_of(rows)
         if of_edges is not None:
-            of_edges = of_edges.to(states.dtype)
+            of_edges = of_edges.to(states)
             weights = of_edges if weights is None else weights.mul_(of_edges)
-        return segment_spmm((indptr - indptr[0]).to(sources.dtype), sources, states, weights)
+        return segment_spmm((indptr - indptr[0]).to(sources), sources, states, weights)

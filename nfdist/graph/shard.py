@@ -1,10 +1,14 @@
 """Shard: this rank's rows of the whole graph and the hops around them, worked out once for any number of evaluations.
 
+States may lie elsewhere than where the work on their rows is done, as in the memory of a host beside its GPU. Sums over
+edges are made where states lie: what crosses is then a row a node, however many edges it has.
+
 States are kept multiplied by the source factors of the first hop, which then needs no weights; those of higher hops
 are relative to them (docs/numerics.md#scaled-states).
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import torch
@@ -12,6 +16,7 @@ from torch import Tensor
 
 from nfdist.collectives import together
 from nfdist.config import RelationConfig
+from nfdist.devices import reached
 from nfdist.graph.halo import Halo
 from nfdist.graph.hop import EdgeSegment, Hop, mapped_in_edges, mark_sources, missing_loops, renumbered
 from nfdist.graph.neighbors import SummedNeighbors
@@ -45,6 +50,7 @@ class Shard:
     ) -> None:
         self._store, self._world, self._spill, self._dtype = store, world, spill, dtype
         self._divided, self._nodes = divided, divided[world.rank]
+        self._device = torch.device("cpu")
         kept = [store, *hops.higher][: relation.num_patterns]
         mapped = together(
             world,
@@ -66,6 +72,25 @@ class Shard:
                 self.totals[:, index] = degrees
             self.hops.append(hop)
 
+    def to(self, states: torch.device, work: torch.device, *, edges: bool = False) -> "Shard":
+        """The shard for states that lie on a device, rows of which are worked on at another or the same one.
+
+        `edges` says whether edges are kept where states lie, too.
+        """
+        moved = copy(self)
+        moved._device = work
+        moved.halo, moved.totals = self.halo.each(lambda rows: rows.to(states)), self.totals.to(states)
+        moved.factors = None if self.factors is None else self.factors.to(states)
+        moved.hops = [hop.to(states, edges=edges) for hop in self.hops]
+        return moved
+
+    @property
+    def edge_bytes(self) -> int:
+        """What the edges of all hops take."""
+        segments = [segment for hop in self.hops for segment in hop.segments]
+        kept = [one for segment in segments for one in (segment.sources, segment.weights) if one is not None]
+        return sum(one.nbytes for one in kept)
+
     @property
     def num_sources(self) -> int:
         """The rows of this rank and the copies of others."""
@@ -73,6 +98,7 @@ class Shard:
 
     def store(self, states: Tensor, rows: slice, hidden: Tensor) -> None:
         """Put hidden rows among the states that hops sum."""
+        hidden = hidden.to(states.device)
         if self.factors is None:
             states[rows] = hidden
         else:
@@ -80,20 +106,24 @@ class Shard:
 
     def load(self, states: Tensor, rows: slice | Tensor) -> Tensor:
         """Hidden rows as they were stored, a copy or a view."""
-        return states[rows] if self.factors is None else states[rows] / self.factors[rows, None]
+        rows = rows if isinstance(rows, slice) else rows.to(states.device)
+        loaded = states[rows] if self.factors is None else states[rows] / self.factors[rows, None]
+        return loaded.to(self._device)
 
     def fetch(self, states: Tensor) -> None:
         """Fill in the copies of other ranks' rows. Every rank must call this."""
-        self.halo.fetch(states, self._world)
+        self.halo.each(lambda rows: rows.to(states.device)).fetch(states, self._world)
+        if self._world.size > 1:  # with NCCL no collective fails by itself
+            self._world.watch.wait_until(reached(self._device), "waiting for the device")
 
     def neighbors(self, states: Tensor, rows: slice, order: int | None = None) -> SummedNeighbors:
         """The neighbors of some rows up to an order; summed at once, since that leaves nothing in the caches."""
-        sums = [hop.sums(rows, states, states[rows]) for hop in self.hops[:order]]
-        return SummedNeighbors(sums, self.totals[rows, :order])
+        sums = [hop.sums(rows, states, states[rows]).to(self._device) for hop in self.hops[:order]]
+        return SummedNeighbors(sums, self.totals[rows, :order].to(self._device))
 
     def propagate(self, states: Tensor, rows: slice) -> Tensor:
         """Â_1 of states at some rows."""
-        return self.hops[0].sums(rows, states, states[rows])
+        return self.hops[0].sums(rows, states, states[rows]).to(self._device)
 
     def source_factors(self, rows: slice) -> Tensor:
         """1 / sqrt(out-degree) of some rows in every hop, [rows, hops], where relations are normalized."""

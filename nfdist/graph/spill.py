@@ -31,6 +31,10 @@ class Spill:
             return torch.zeros(tuple(shape), dtype=dtype)
         return torch.frombuffer(self._take(size), dtype=dtype).view(tuple(shape))
 
+    def fits(self, shape: Sequence[int], dtype: torch.dtype) -> bool:
+        """Whether the next tensor, if it is this one, will be in memory."""
+        return self._left is None or math.prod(shape) * dtype.itemsize <= self._left
+
     def _take(self, size: int) -> mmap.mmap:
         if self._left is not None:
             if size > self._left:

@@ -19,6 +19,7 @@ from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.ops.chunks import by_head
 from nfdist.attention.summary import KeySummary
 from nfdist.config import Gate
+from nfdist.devices import exact_products
 from nfdist.graph.neighbors import Neighbors
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
 from nfdist.model.feed_forward import FeedForward
@@ -57,6 +58,7 @@ class AttentionLayer(nn.Module):
         else:
             self.gates = nn.Parameter(gates)
 
+    @exact_products()  # of exponents, which would be off by hundredths
     def project(self, hidden: Tensor, kernel: Kernel) -> tuple[Tensor, KeyFeatures]:
         """The features of queries [n, h, m] and keys of hidden states [n, c], in one pass where they allow it."""
         if kernel.epsilon > 0:
@@ -65,6 +67,7 @@ class AttentionLayer(nn.Module):
         queries, logs = ops.project(hidden, *maps, kernel.scaled, kernel.half_square)
         return queries, KeyFeatures(logs, None)
 
+    @exact_products()
     def keys(self, hidden: Tensor, kernel: Kernel) -> KeyFeatures:
         """The features of the keys of hidden states [n, c] alone."""
         return kernel.key_features(by_head(hidden, self.key.weight, self.key.bias, kernel.channels))

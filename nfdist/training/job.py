@@ -15,7 +15,7 @@ import nfdist
 from nfdist import log, settings
 from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
 from nfdist.config import Config, RunConfig
-from nfdist.devices import allocated_bytes
+from nfdist.devices import allocated_bytes, matrix_products
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluation.scores import check_metric, resolve_metric
@@ -64,9 +64,10 @@ def train(
     dtype = torch.float64 if config.train.precision == "float64" else torch.float32
     initial_weights = together(world, lambda: read_weights(Path(start), dtype) if start else None, CheckpointError)
     with ExitStack() as stack:
-        stack.enter_context(_matrix_precision(config.train.precision))
+        bf16, tf32 = config.train.precision == "bf16", config.train.tf32
+        stack.enter_context(matrix_products(device, bf16=bf16, tf32=tf32))
         metrics = stack.enter_context(_served_metrics(config, place, world, device))
-        evaluation_graph = _evaluation_graph(config, graph, world, dtype)
+        evaluation_graph = _evaluation_graph(config, graph, world, dtype, device)
         job = Job(
             config=config,
             world=world,
@@ -257,21 +258,12 @@ def _take_up(run: Run, restored: Restored, device: torch.device) -> None:
             log.notice(f"{name} was {was} before and is {found}: results may differ in their last digits")
 
 
-def _evaluation_graph(config: Config, graph: Graph, world: World, dtype: torch.dtype) -> EvaluationGraph | None:
+def _evaluation_graph(
+    config: Config, graph: Graph, world: World, dtype: torch.dtype, device: torch.device
+) -> EvaluationGraph | None:
     if config.train.evaluate_every == 0:
         return None
-    return open_evaluation_graph(config, graph.store, graph.hops, world, dtype=dtype)
-
-
-@contextmanager
-def _matrix_precision(precision: str) -> Iterator[None]:
-    """With bf16 the products inside attention may take bf16 factors too, where the processor has them."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium" if precision == "bf16" else before)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    return open_evaluation_graph(config, graph.store, graph.hops, world, dtype=dtype, device=device)
 
 
 @contextmanager

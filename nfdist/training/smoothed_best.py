@@ -32,7 +32,7 @@ def smoothed_best(job: Job, trainer: Trainer, run: Run | None) -> dict[str, Any]
 
     def known(logits: Tensor) -> tuple[Rows, Tensor, Scores]:
         raw = score(world, job.task, job.metric, logits, labels, own)
-        return Rows(job.task, logits, labels, own == TRAIN), own, raw
+        return Rows.beside(job.task, logits, labels, own == TRAIN), own, raw
 
     if job.trial is not None:
         assert trainer.best_logits is not None  # the first evaluation is always the best so far

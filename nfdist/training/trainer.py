@@ -13,7 +13,6 @@ from torch import Tensor
 from nfdist import log
 from nfdist.collectives import tally
 from nfdist.config import Config
-from nfdist.devices import on_cpu
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import direction, score, undefined
 from nfdist.graph.graph import Graph
@@ -225,10 +224,9 @@ class Trainer:
         job.world.watch.phase = f"seed {self.seed}, evaluation after step {state.step}"
         graph = job.evaluation_graph
         assert graph is not None
-        model = on_cpu(self.evaluated)
         nodes = torch.arange(graph.nodes.start, graph.nodes.stop)
         directions = evaluation_seed(job.config.attention, self.seed, state.step)
-        logits = graph.evaluate(model.eval(), directions, split=self.split).logits
+        logits = graph.evaluate(self.evaluated.eval(), directions, split=self.split).logits
         labels = job.graph.store.labels(nodes)
         scores = score(job.world, job.task, job.metric, logits, labels, self.split[nodes])
         if state.final is None and scores.valid.value is None and undefined(scores) and self._tells:

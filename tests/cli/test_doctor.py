@@ -6,15 +6,20 @@ import resource
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from nfdist.cli import doctor, packages
 from nfdist.cli.check import fact_lines
 from nfdist.cli.main import main
+from nfdist.config import RunConfig
+from nfdist.errors import ConfigError
+from nfdist.rendezvous import Place, choose_device
 from tests.cli.findings import only
 
 
@@ -60,8 +65,8 @@ def test_missing_required_package_is_one_line_and_exit_2(
 
 def test_cuda_devices_are_listed_with_their_memory(tmp_path: Path) -> None:
     device = SimpleNamespace(name="H100", total_memory=80 << 30)
-    torch = fake_torch(is_available=lambda: True, device_count=lambda: 2, get_device_properties=lambda index: device)
-    check = doctor.check_devices(torch, tmp_path)
+    two = fake_torch(is_available=lambda: True, device_count=lambda: 2, get_device_properties=lambda index: device)
+    check = doctor.check_devices(two, tmp_path)
     assert check.facts["cuda"] == [{"name": "H100", "memory_bytes": 80 << 30}] * 2
     assert check.findings == []
     assert "H100 (80.00 GiB), H100 (80.00 GiB)" in "\n".join(fact_lines([check]))
@@ -83,11 +88,27 @@ def test_what_torch_warns_of_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_missing_backends_are_findings() -> None:
-    torch = fake_torch(is_available=lambda: True)
-    torch.distributed = SimpleNamespace(is_available=lambda: False)
-    check = doctor.check_backends(torch)
+    without = fake_torch(is_available=lambda: True)
+    without.distributed = SimpleNamespace(is_available=lambda: False)
+    check = doctor.check_backends(without)
     assert check.facts == {"gloo": False, "nccl": False, "mpi": False}
-    assert [finding.kind for finding in check.findings] == ["broken", "slow"]
+    assert [finding.kind for finding in check.findings] == ["broken", "broken"]
+    assert "several workers cannot run on GPUs" in check.findings[1].problem
+    assert "--device cpu" in check.findings[1].remedy
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(0, "cpu"), (1, "the GPU, with one worker"), (4, "up to 4 workers")])
+def test_the_devices_of_commands_are_those_that_they_choose(
+    gpus: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = doctor.check_commands(gpus).facts
+    assert told in facts["train"] == facts["evaluate"]
+    assert facts["evaluate --follow"] == facts["predict"] == "cpu"
+    for name, value in {"is_available": gpus > 0, "device_count": gpus, "set_device": None}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    assert choose_device(RunConfig().device, Place()).type == ("cuda" if gpus else "cpu")
+    with pytest.raises(ConfigError, match="--device cpu") if gpus else nullcontext():
+        choose_device("auto", Place(rank=gpus, size=gpus + 1, local_rank=gpus, local_size=gpus + 1), "--device ")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +14,11 @@ import torch
 import nfdist
 from nfdist import settings
 from nfdist.cli.main import main
+from nfdist.rendezvous import Place
 from nfdist.runs.ownership import owning
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
+from tests.accelerator.device import accelerator
 from tests.cli.runs import copied, mistake, outcome, train_run
 from tests.runs.building import flip
 from tests.training.building import build_partition, build_two_classes, config_of
@@ -178,11 +181,37 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(
         assert re.search(pattern, mistake(capsys, "evaluate", run, *words)), words
         assert holdings(run) == before
     assert "holds no run.json" in mistake(capsys, "evaluate", tmp_path)
+    with patch("torch.cuda.is_available", lambda: False):
+        told = mistake(capsys, "evaluate", run, "--device", "cuda")
+    assert "--device cuda needs a GPU, and this host has none: give --device cpu" in told
     flip(checkpoint / "weights.safetensors", -1)
     assert "weights.safetensors was altered" in mistake(capsys, "evaluate", run, "--checkpoint", checkpoint)
     shutil.rmtree(run / "checkpoints")
     assert "holds no checkpoint yet" in mistake(capsys, "evaluate", run)
     assert holdings(run) == sorted(set(before) - {"checkpoints"})
+
+
+@pytest.mark.accelerator
+def test_the_device_is_that_of_the_option_and_a_follower_leaves_gpus_alone(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, asked = accelerator(), []
+
+    def choose(wanted: str, place: Place, option: str) -> torch.device:
+        asked.append(wanted)
+        return torch.device("cpu") if wanted == "cpu" else device
+
+    monkeypatch.setattr("nfdist.cli.evaluate.choose_device", choose)
+    here = outcome(capsys, "evaluate", run, "--device", "cpu")
+    there = outcome(capsys, "evaluate", run)
+    assert main(["evaluate", str(run), "--no-states", "--no-outputs"]) == 0
+    assert f" s on {device}; a process held" in capsys.readouterr().out
+    outcome(capsys, "evaluate", run, "--follow", "--until-done")
+    outcome(capsys, "evaluate", run, "--follow", "--until-done", "--device", "cuda")
+    assert asked == ["cpu", "auto", "auto", "cpu", "cuda"]
+    assert (here.pop("device"), there.pop("device")) == ("cpu", str(device))
+    assert there["test"] == here["test"]
+    assert there["smoothed"]["test"] == here["smoothed"]["test"]
 
 
 def test_a_finished_run_is_followed_to_its_end(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

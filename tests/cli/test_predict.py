@@ -17,6 +17,7 @@ from nfdist.cli.main import main
 from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
+from tests.accelerator.device import accelerator
 from tests.cli.runs import copied, mistake, outcome, train_run
 from tests.runs.building import flip
 
@@ -77,6 +78,23 @@ def test_nodes_of_the_graph_get_the_labels_that_evaluation_gave_them(
     assert mine["id"] == wanted["id"]
     assert mine["label"] == wanted["label"]
     assert torch.allclose(torch.tensor(mine["top_probabilities"]), torch.tensor(wanted["top_probabilities"]), rtol=1e-4)
+
+
+@pytest.mark.accelerator
+def test_an_accelerator_answers_as_the_cpu(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, file = accelerator(), new_nodes(tmp_path / "new.parquet")
+    monkeypatch.setattr(
+        "nfdist.api.choose_device", lambda wanted, *_: torch.device("cpu") if wanted == "cpu" else device
+    )
+    tables = []
+    for words in ((), ("--device", "cuda")):
+        out = tmp_path / f"out {len(words)}.parquet"
+        outcome(capsys, "predict", run, file, "--out", out, *words)
+        tables.append(pq.read_table(out).to_pydict())
+    assert tables[0]["label"] == tables[1]["label"]
+    assert tables[0]["probability"] == pytest.approx(tables[1]["probability"], abs=1e-5)
 
 
 def test_nodes_of_the_graph_without_their_edges_are_told_of(

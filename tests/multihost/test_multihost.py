@@ -1,38 +1,23 @@
 """Trainings over a network between hosts: as on one host, and when a cable is cut nobody waits in vain."""
 
-import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from nfdist import settings
 from nfdist.runs.run import Run
-from tests.multihost.hosts import Host, NoHostsError, connected_hosts
-from tests.training.building import build_partition, run_training
-from tests.training.launching import Job, started, steps_made, torchrun, training_of, write_config
-from tests.worlds import run_world
+from tests.multihost.hosts import Host
+from tests.multihost.starting import finish_all, members, start_all, train_on_one_host
+from tests.training.building import build_partition
+from tests.training.launching import steps_made, torchrun, training_of, write_config
 
 EPOCHS = 20  # of the reference; what is compared with its beginning makes fewer
 FEW = "train.epochs=4"
 TIMEOUT_SECONDS = 8
 ALLOWANCE_SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[list[Host]]:
-    with ExitStack() as stack:
-        try:
-            connected = stack.enter_context(connected_hosts(3))
-        except NoHostsError as reason:
-            if os.environ.get("NFDIST_REQUIRE_MULTIHOST") == "1":
-                pytest.fail(f"hosts are required, but {reason}")
-            pytest.skip(f"no network namespaces: {reason}")
-        yield connected
 
 
 @pytest.fixture(scope="module")
@@ -50,29 +35,6 @@ def config(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(config: Path, folder: Path) -> Path:
     return train_on_one_host(2, config, folder / "undisturbed")
-
-
-def train_on_one_host(workers: int, config: Path, run: Path, *overrides: str) -> Path:
-    run_world(workers, run_training, settings.dump(settings.load(config, [f"run.dir={run}", *overrides])))
-    return run
-
-
-def members(hosts: list[Host]) -> list[tuple[str, ...]]:
-    """The words that make torchrun one of several hosts whose ranks are fixed."""
-    meeting = (f"--nnodes={len(hosts)}", f"--master-addr={hosts[0].address}", "--master-port=29500")
-    return [(*meeting, f"--node-rank={rank}") for rank in range(len(hosts))]
-
-
-def start_all(stack: ExitStack, hosts: list[Host], commands: list[list[str]], folder: Path) -> list[Job]:
-    logs = [folder / f"log of host {number}" for number in range(len(hosts))]
-    starts = [started(host.inside(command), log) for host, command, log in zip(hosts, commands, logs, strict=True)]
-    return [stack.enter_context(start) for start in starts]
-
-
-def finish_all(hosts: list[Host], commands: list[list[str]], folder: Path) -> None:
-    with ExitStack() as stack:
-        jobs = start_all(stack, hosts, commands, folder)
-        assert [job.wait() for job in jobs] == [0] * len(hosts)
 
 
 def beginning(run: Path, epochs: int) -> tuple[list[object], list[object]]:

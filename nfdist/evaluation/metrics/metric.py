@@ -16,7 +16,8 @@ class Metric:
 
     `count(task, logits, labels)` gives the numerators and denominators [2, classes] of some labeled rows, which are
     summed over all. What cannot be counted row by row has `count_together(world, task, logits, labels, members)`, which
-    every rank calls: its own part of the sums [splits, 2, classes], where `members` are the labeled rows of each split.
+    every rank calls, with tensors on the CPU: its own part of the sums [splits, 2, classes], where `members` are the
+    labeled rows of each split.
     """
 
     name: str
