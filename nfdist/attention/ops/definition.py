@@ -7,10 +7,13 @@ logarithms throughout, so that nothing overflows.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nfdist.seeds import hash_ids
 from nfdist.sparse.adjacency import Adjacency
+
+NORM_EPSILON = 1e-5  # as torch's LayerNorm has it
 
 
 def key_logs(keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
@@ -102,6 +105,28 @@ def keep_mask(key: int, node_ids: Tensor, channels: int, drop: float) -> tuple[T
         bits = hash_ids(_stream_key(key, channel // 4, node_ids), node_ids) >> (16 * (channel % 4))
         columns.append(((bits + 32768) & 0xFFFF) >= dropped)
     return torch.stack(columns, 1), 65536 / (65536 - dropped)
+
+
+def add_norm(
+    *terms: Tensor,
+    scale: Tensor | None = None,
+    shift: Tensor | None = None,
+    elu: bool = False,
+    dropout: tuple[int, Tensor, float] | None = None,
+) -> Tensor:
+    """dropout(elu(norm(Σ terms))), [n, c]; dropout is a key, node ids and a rate, as `keep_mask` has them.
+
+    Where no gradient is wanted, an implementation may use up the first term by the sum.
+    """
+    made = torch.stack(terms).sum(0)
+    if scale is not None:
+        made = F.layer_norm(made, scale.shape, scale, shift, NORM_EPSILON)
+    made = F.elu(made) if elu else made
+    if dropout is None:
+        return made
+    key, node_ids, drop = dropout
+    keep, factor = keep_mask(key, node_ids, made.shape[1], drop)
+    return made * keep * factor
 
 
 def _stream_key(key: int, stream: int, like: Tensor) -> Tensor:
