@@ -1,4 +1,4 @@
-"""The operations as Triton kernels, for CUDA: one pass over the rows, sums in a fixed order, and no wait for an answer."""
+"""The operations as Triton kernels, for CUDA: one pass over the rows, sums in a fixed order, no wait for an answer."""
 
 from nfdist.attention.ops.triton_kernels.attention import attend as attend
 from nfdist.attention.ops.triton_kernels.edges import edge_log_likelihood as edge_log_likelihood

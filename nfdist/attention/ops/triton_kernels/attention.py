@@ -8,9 +8,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, parts, tile, wide_type
+from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, parts, row_tiles, tile, wide_type
 
-_BLOCK_ROWS, _BLOCK_QUERIES, _BLOCK_PARTS = 32, 64, 8
+_BLOCK_QUERIES, _BLOCK_PARTS = 32, 8
 
 
 def attend(features: Tensor, log_mass: Tensor, mean: Tensor, noise_free: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,7 +33,8 @@ class _Attend(torch.autograd.Function):
         log_normalizers = sums.new_empty(nodes, heads)
         arguments = (features, log_mass, mean, noise_free, outputs, log_normalizers, sums)
         numbers = (nodes, heads, draws, num_features, channels, *features.stride())
-        launch(_attend_kernel, (count(nodes, _BLOCK_ROWS),), *arguments, *numbers, **_row_constants(features, mean))
+        constants = {**row_tiles(num_features, channels), **arithmetic(features)}
+        launch(_attend_kernel, (count(nodes, constants["block_n"]),), *arguments, *numbers, **constants)
         ctx.save_for_backward(features, log_mass, mean, noise_free, sums)
         return outputs, log_normalizers
 
@@ -46,33 +47,34 @@ class _Attend(torch.autograd.Function):
         grad_features, wholes = features.new_empty(features.shape), torch.empty_like(sums[0])
         arguments = (features, log_mass, mean, noise_free, sums, grad, grad_log_normalizers, grad_features, wholes)
         numbers = (nodes, draws, num_features, channels, *features.stride())
-        constants = {"block_k": triton.next_power_of_2(draws + 1), **_row_constants(features, mean)}
-        grid = (count(nodes, _BLOCK_ROWS), heads)
-        launch(_attend_backward_kernel, grid, *arguments, *numbers, **constants)
-
-        sizes = {"block_m": tile(num_features), "block_c": tile(channels)}
-        tiles = count(num_features, sizes["block_m"]) * count(channels, sizes["block_c"])
-        num_parts, part_rows = parts(nodes, heads * (draws + 1) * tiles, _BLOCK_QUERIES)
-        shares = sums.new_empty(num_parts, heads, draws + 1, num_features)
-        partial_means = sums.new_empty(num_parts, *mean.shape)
-        arguments = (features, log_mass, noise_free, sums, wholes, grad, shares, partial_means)
-        numbers = (nodes, heads, draws, num_features, channels, part_rows, *features.stride())
-        constants = {"block_n": _BLOCK_QUERIES, **sizes, **arithmetic(features)}
-        launch(_share_kernel, ((draws + 1) * tiles, heads, num_parts), *arguments, *numbers, **constants)
-
-        grads = torch.empty_like(log_mass), torch.empty_like(mean), torch.empty_like(noise_free)
-        constants = {"block_p": _BLOCK_PARTS, "block_m": _BLOCK_PARTS, "block_c": triton.next_power_of_2(channels)}
-        grid = (count(num_features, _BLOCK_PARTS), draws + 1, heads)
-        arguments = (shares, partial_means, mean, *grads, num_parts, draws, num_features, channels)
-        launch(_add_parts_kernel, grid, *arguments, **constants, wide=arithmetic(features)["wide"])
-        return grad_features, *grads
+        constants = {**row_tiles(num_features, channels), **arithmetic(features)}
+        block_k = triton.next_power_of_2(draws + 1)
+        grid = (count(nodes, constants["block_n"]), heads)
+        launch(_attend_backward_kernel, grid, *arguments, *numbers, block_k=block_k, **constants)
+        return grad_features, *_summary_grads(features, log_mass, mean, noise_free, sums, wholes, grad)
 
 
-def _row_constants(features: Tensor, mean: Tensor) -> dict[str, Any]:
-    """The tiles of a kernel that has all channels of a block of rows."""
-    block_c = max(16, triton.next_power_of_2(mean.shape[3]))
-    block_m = tile(features.shape[2], max(16, min(64, 4096 // block_c)))
-    return {"block_n": _BLOCK_ROWS, "block_m": block_m, "block_c": block_c, **arithmetic(features)}
+def _summary_grads(
+    features: Tensor, log_mass: Tensor, mean: Tensor, noise_free: Tensor, sums: Tensor, wholes: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of log masses, means and noise-free log masses: of parts of the queries, and then added up."""
+    (nodes, heads, num_features), (draws, channels) = features.shape, mean.shape[1::2]
+    sizes = {"block_n": _BLOCK_QUERIES, "block_m": tile(num_features), "block_c": tile(channels)}
+    tiles = count(num_features, sizes["block_m"]) * count(channels, sizes["block_c"])
+    num_parts, part_rows = parts(nodes, heads * (draws + 1) * tiles, _BLOCK_QUERIES)
+    shares = sums.new_empty(num_parts, heads, draws + 1, num_features)
+    partial_means = sums.new_empty(num_parts, *mean.shape)
+    arguments = (features, log_mass, noise_free, sums, wholes, grad, shares, partial_means)
+    numbers = (nodes, heads, draws, num_features, channels, part_rows, *features.stride())
+    grid = ((draws + 1) * tiles, heads, num_parts)
+    launch(_share_kernel, grid, *arguments, *numbers, **sizes, **arithmetic(features))
+
+    grads = torch.empty_like(log_mass), torch.empty_like(mean), torch.empty_like(noise_free)
+    blocks = {"block_p": _BLOCK_PARTS, "block_m": _BLOCK_PARTS, "block_c": triton.next_power_of_2(channels)}
+    grid = (count(num_features, _BLOCK_PARTS), draws + 1, heads)
+    added = (shares, partial_means, mean, *grads, num_parts, draws, num_features, channels)
+    launch(_add_parts_kernel, grid, *added, **blocks, wide=arithmetic(features)["wide"])
+    return grads
 
 
 @triton.jit
@@ -240,9 +242,8 @@ def _attend_backward_kernel(
         grad_places = grad_features + own_rows[:, None] + known[None, :]
         total = tl.load(grad_places, mask=mask, other=0).to(wide)
         for draw in range(draws + 1):
-            if draw < draws:
-                masses = log_mass + (head * draws + draw) * num_features
-            else:
+            masses = log_mass + (head * draws + draw) * num_features
+            if draw == draws:
                 masses = noise_free + head * num_features
             exponents = _exponents(features, places, live, masses, start, num_features, features_m, block_m, wide)
             peak = tl.load(sums + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=0)
@@ -285,9 +286,8 @@ def _share_kernel(
     known = tile // tiles_c * block_m + tl.arange(0, block_m)
     columns = tile % tiles_c * block_c + tl.arange(0, block_c)
     there, inside = known < num_features, columns < channels
-    if draw < draws:
-        masses = log_mass + (head * draws + draw) * num_features
-    else:
+    masses = log_mass + (head * draws + draw) * num_features
+    if draw == draws:
         masses = noise_free + head * num_features
     masses = tl.load(masses + known, mask=there, other=float("-inf")).to(wide)
     first = tl.cast(head * (draws + 1) + draw, tl.int64) * num_nodes

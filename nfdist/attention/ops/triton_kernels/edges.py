@@ -1,4 +1,4 @@
-"""The edge log likelihood: a log-sum-exp of every edge and head, never an [e, m] tensor; each row adds up its own edges.
+"""The edge log likelihood: a log-sum-exp of every edge and head, and never a tensor [e, m].
 
 The gradient of queries is summed along the in-edges of targets and that of keys along the out-edges of sources, each by
 one program in the order of the edges: nothing is added atomically, so a repetition gives the same bits.

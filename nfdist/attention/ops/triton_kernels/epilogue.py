@@ -1,4 +1,4 @@
-"""The epilogue of a layer in one pass over the rows: a sum, a norm, an activation and a dropout mask hashed on the spot."""
+"""The epilogue of a layer in one pass over the rows; the dropout mask is hashed on the spot."""
 
 from typing import Any
 
@@ -46,7 +46,13 @@ class _AddNorm(torch.autograd.Function):
         out = torch.empty_like(terms[0])
         sums = torch.empty_like(out) if recorded and len(terms) > 1 else None
         key, node_ids, dropped = _dropped(dropout)
-        ctx.constants = {"epsilon": NORM_EPSILON, "dropped": dropped, "elu": elu, **_sizes(out.shape[1]), "wide": arithmetic(out)["wide"]}
+        ctx.constants = {
+            "epsilon": NORM_EPSILON,
+            "dropped": dropped,
+            "elu": elu,
+            **_sizes(out.shape[1]),
+            "wide": arithmetic(out)["wide"],
+        }
         block_rows = ctx.constants["block_n"]
         arguments = (*terms, *[None] * (_MOST_TERMS - len(terms)), scale, shift, node_ids, sums, out)
         numbers = (len(out), out.shape[1], key)
@@ -123,7 +129,7 @@ def _add_norm_kernel(
     if sums is not None:
         tl.store(sums + places, total, mask=live)
     if scale is not None:
-        relative, inverse, made, by = _normed(total, columns, channels, scale, shift, epsilon, wide)
+        _relative, _inverse, made, _by = _normed(total, columns, channels, scale, shift, epsilon, wide)
     else:
         made = total
     if elu:

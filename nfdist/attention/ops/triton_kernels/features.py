@@ -1,4 +1,4 @@
-"""Features of queries and keys. What is a plain matrix product is left to torch; keys and their squares meet in one kernel.
+"""Features of queries and keys: plain products of matrices are torch's; keys and their squares meet in one kernel.
 
 Features lie in memory node after node, [n, h, m]: the edge likelihood gathers those of a node.
 """
@@ -20,7 +20,7 @@ _BLOCK_NODES = 64
 def _forward(keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
     (nodes, heads, channels), num_features = keys.shape, len(directions)
     logs = keys.new_empty(nodes, heads, num_features)
-    sizes = {"block_n": _BLOCK_NODES, "block_m": tile(num_features), "block_d": tile(channels, 32)}
+    sizes = {"block_n": _BLOCK_NODES, "block_m": tile(num_features), "block_d": tile(channels, 32), "num_warps": 8}
     constants = {"half_square": half_square, "constant": math.log(num_features) / 2}
     grid = (count(nodes, _BLOCK_NODES), count(num_features, sizes["block_m"]), heads)
     arguments = (keys, directions.contiguous(), logs, nodes, num_features, channels, *keys.stride())
@@ -31,7 +31,7 @@ def _forward(keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
 def _backward(keys: Tensor, grad: Tensor, directions: Tensor, half_square: float) -> Tensor:
     (nodes, heads, channels), num_features = keys.shape, len(directions)
     grad_keys = keys.new_empty(keys.shape)
-    sizes = {"block_n": _BLOCK_NODES, "block_m": tile(num_features, 32), "block_d": tile(channels)}
+    sizes = {"block_n": _BLOCK_NODES, "block_m": tile(num_features, 32), "block_d": tile(channels), "num_warps": 8}
     grid = (count(nodes, _BLOCK_NODES), count(channels, sizes["block_d"]), heads)
     arguments = (keys, grad, directions.contiguous(), grad_keys, nodes, num_features, channels)
     strides = (*keys.stride(), *grad.stride())
@@ -174,7 +174,8 @@ class _Project(torch.autograd.Function):
 
 def _rows_by_head(hidden: Tensor, weight: Tensor, bias: Tensor, width: int) -> Tensor:
     """A linear map of hidden states, [n, h, width], node after node."""
-    return torch.addmm(bias, hidden, weight.t()).unflatten(1, (-1, width))
+    rows = torch.addmm(bias, hidden, weight.t())
+    return rows.view(len(hidden), len(weight) // width, width)
 
 
 # See `definition`, which has their types.

@@ -7,7 +7,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nfdist.errors import ConfigError
+
 SMALLEST_TILE = 16  # what a product of tiles may have in each direction
+MOST_CHANNELS = 512  # of a row that lies in a processor's own memory, with a tile of means
 PROGRAMS = 1024  # that sums over rows are divided among: several for each processor of a large GPU
 
 
@@ -21,7 +24,25 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
 
 def tile(length: int, most: int = 64) -> int:
     """The power of two that covers so many entries, or the largest of several tiles."""
-    return min(most, max(SMALLEST_TILE, triton.next_power_of_2(length)))
+    return min(most, max(SMALLEST_TILE, int(triton.next_power_of_2(length))))
+
+
+def row_tiles(num_features: int, channels: int) -> dict[str, int]:
+    """The tiles of a program that has all channels of a few rows."""
+    if channels > MOST_CHANNELS:
+        raise ConfigError(
+            f"the kernels of attention hold at most {MOST_CHANNELS} channels of a row, got {channels}: lower "
+            "model.channels, or uninstall triton"
+        )
+    block_c = tile(channels, MOST_CHANNELS)
+    block_m = tile(num_features, max(SMALLEST_TILE, min(64, 4096 // block_c)))
+    return {
+        "block_n": 32 if block_c <= 64 else 16,
+        "block_m": block_m,
+        "block_c": block_c,
+        "num_warps": 8,
+        "num_stages": 2,
+    }
 
 
 def count(length: int, block: int) -> int:

@@ -44,7 +44,7 @@ def hash_ids(keys, numbers):
 
 @triton.jit(do_not_specialize=["key"])
 def _gumbel_kernel(key, node_ids, noise, num_nodes, streams, largest: tl.constexpr, block_nodes: tl.constexpr):
-    """Two streams of a block of nodes; logarithms in float64, of the number that the CPU has (docs/numerics.md#noise)."""
+    """Two streams of a block of nodes: logarithms in float64 of the very numbers that the CPU has."""
     nodes = tl.program_id(0).to(tl.int64) * block_nodes + tl.arange(0, block_nodes)
     live = nodes < num_nodes
     ids = tl.load(node_ids + nodes, mask=live, other=0).to(tl.uint64)

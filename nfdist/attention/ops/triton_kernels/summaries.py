@@ -8,9 +8,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, parts, tile, wide_type
+from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, parts, row_tiles, tile, wide_type
 
-_BLOCK_KEYS, _BLOCK_ROWS, _BLOCK_PARTS = 64, 32, 8
+_BLOCK_KEYS, _BLOCK_PARTS = 32, 8
 
 
 def summarize(logs: Tensor, values: Tensor, noise: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -32,30 +32,20 @@ class _Summarize(torch.autograd.Function):
         (nodes, heads, num_features), channels, values = logs.shape, values.shape[1], values.contiguous()
         draws = 1 if noise is None else noise.shape[2]
         masses = draws if noise is None else draws + 1
-        made = {"dtype": wide_type(logs), "device": logs.device}
-        shifts = torch.empty(2, heads, masses, num_features, **made)
-        log_mass, noise_free = torch.empty_like(shifts[0, :, :draws]), torch.empty_like(shifts[0, :, -1])
-        mean = torch.empty(heads, draws, num_features, channels, **made)
-        ctx.noise_strides = (0, 0, 0) if noise is None else noise.stride()
+        shifts = logs.new_empty(2, heads, masses, num_features, dtype=wide_type(logs))
+        log_mass, noise_free = shifts.new_empty(heads, draws, num_features), shifts.new_empty(heads, num_features)
+        mean = shifts.new_empty(heads, draws, num_features, channels)
         ctx.constants = {"inverse": 1 / temperature, "has_noise": noise is not None, **arithmetic(logs)}
-        sizes = {"block_m": tile(num_features), "block_c": tile(channels)}
-        tiles = count(num_features, sizes["block_m"]), count(channels, sizes["block_c"])
-        num_parts, part_rows = parts(nodes, heads * masses * tiles[0] * tiles[1], _BLOCK_KEYS)
-        partial = torch.empty(2, num_parts, heads, masses, num_features, **made)
-        partial_means = torch.empty(num_parts, heads, draws, num_features, channels, **made)
-        arguments = (logs, values, noise, partial, partial_means, nodes, heads, draws, num_features, channels)
-        strides = (part_rows, *logs.stride(), *ctx.noise_strides)
-        grid = (masses * tiles[0] * tiles[1], heads, num_parts)
-        launch(_summarize_kernel, grid, *arguments, *strides, block_n=_BLOCK_KEYS, **sizes, **ctx.constants)
-        if nodes == 0:
+        if nodes:
+            parts_made = _summarize_parts(logs, values, noise, masses, draws, shifts, ctx.constants)
+            made = (shifts, log_mass, mean, noise_free, len(parts_made[1]), draws, num_features, channels)
+            sizes = {"block_p": _BLOCK_PARTS, "block_m": _BLOCK_PARTS, "block_c": triton.next_power_of_2(channels)}
+            grid = (count(num_features, _BLOCK_PARTS), masses, heads)
+            launch(_merge_kernel, grid, *parts_made, *made, **sizes, wide=ctx.constants["wide"])
+        else:
             for lowest in (shifts, log_mass, noise_free):
                 lowest.fill_(torch.finfo(lowest.dtype).min)
             mean.zero_()
-        arguments = (partial, partial_means, shifts, log_mass, mean, noise_free, num_parts)
-        grid = (count(num_features, _BLOCK_PARTS) if nodes else 0, masses, heads)
-        sizes = {"block_p": _BLOCK_PARTS, "block_m": _BLOCK_PARTS, "block_c": triton.next_power_of_2(channels)}
-        numbers = (draws, num_features, channels)
-        launch(_merge_kernel, grid, *arguments, *numbers, **sizes, wide=ctx.constants["wide"])
         ctx.save_for_backward(logs, values, noise, shifts, mean)
         return log_mass, mean, noise_free
 
@@ -70,13 +60,38 @@ class _Summarize(torch.autograd.Function):
         grad_mean = grad_mean.contiguous()
         offset = grad_log_mass - torch.linalg.vecdot(grad_mean, mean)
         pulls = (offset.contiguous(), grad_mean, grad_noise_free.contiguous())
-        sizes = {"block_n": _BLOCK_ROWS, "block_c": max(16, triton.next_power_of_2(channels))}
-        sizes["block_m"] = tile(num_features, max(16, min(64, 4096 // sizes["block_c"])))
         arguments = (logs, values, noise, shifts, *pulls, grad_logs, grad_values)
-        numbers = (nodes, heads, draws, num_features, channels, *logs.stride(), *ctx.noise_strides)
-        grid = (count(nodes, _BLOCK_ROWS),)
+        numbers = (nodes, heads, draws, num_features, channels, *logs.stride(), *_strides(noise))
+        sizes = row_tiles(num_features, channels)
+        grid = (count(nodes, sizes["block_n"]),)
         launch(_summarize_backward_kernel, grid, *arguments, *numbers, **sizes, **ctx.constants)
         return grad_logs, grad_values, None, None
+
+
+def _summarize_parts(
+    logs: Tensor,
+    values: Tensor,
+    noise: Tensor | None,
+    masses: int,
+    draws: int,
+    like: Tensor,
+    constants: dict[str, Any],
+) -> tuple[Tensor, Tensor]:
+    """Shifts and masses [2, parts, h, masses, m] of parts of the keys, and their means [parts, h, k, m, c]."""
+    (nodes, heads, num_features), channels = logs.shape, values.shape[1]
+    sizes = {"block_n": _BLOCK_KEYS, "block_m": tile(num_features), "block_c": tile(channels)}
+    tiles = count(num_features, sizes["block_m"]) * count(channels, sizes["block_c"])
+    num_parts, part_rows = parts(nodes, heads * masses * tiles, _BLOCK_KEYS)
+    partial = like.new_empty(2, num_parts, heads, masses, num_features)
+    partial_means = like.new_empty(num_parts, heads, draws, num_features, channels)
+    arguments = (logs, values, noise, partial, partial_means, nodes, heads, draws, num_features, channels)
+    strides = (part_rows, *logs.stride(), *_strides(noise))
+    launch(_summarize_kernel, (masses * tiles, heads, num_parts), *arguments, *strides, **sizes, **constants)
+    return partial, partial_means
+
+
+def _strides(noise: Tensor | None) -> tuple[int, ...]:
+    return (0, 0, 0) if noise is None else noise.stride()
 
 
 @triton.jit
@@ -106,7 +121,10 @@ def _summarize_kernel(
     wide: tl.constexpr,
     precision: tl.constexpr,
 ):
-    """Shift, mass [m] and mean [m, c] of a part of the keys, in a head and a draw; the programs of a part are side by side."""
+    """Shift, mass [m] and mean [m, c] of a part of the keys, in a head and a draw.
+
+    The programs of a part are side by side, so that what one has read the next finds in the cache.
+    """
     tiles_c = tl.cdiv(channels, block_c)
     tiles = tiles_c * tl.cdiv(num_features, block_m)
     draw, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
