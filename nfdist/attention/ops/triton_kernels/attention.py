@@ -44,14 +44,16 @@ class _Attend(torch.autograd.Function):
         features, log_mass, mean, noise_free, sums = ctx.saved_tensors
         (nodes, heads, num_features), (draws, channels) = features.shape, mean.shape[1::2]
         grad, grad_log_normalizers = grad.contiguous(), grad_log_normalizers.contiguous()
-        grad_features, wholes = features.new_empty(features.shape), torch.empty_like(sums[0])
+        grad_features, wholes = sums.new_empty(features.shape), torch.empty_like(sums[0])
         arguments = (features, log_mass, mean, noise_free, sums, grad, grad_log_normalizers, grad_features, wholes)
         numbers = (nodes, draws, num_features, channels, *features.stride())
         constants = {**row_tiles(num_features, channels), **arithmetic(features)}
         block_k = triton.next_power_of_2(draws + 1)
         grid = (count(nodes, constants["block_n"]), heads)
         launch(_attend_backward_kernel, grid, *arguments, *numbers, block_k=block_k, **constants)
-        return grad_features, *_summary_grads(features, log_mass, mean, noise_free, sums, wholes, grad)
+        return grad_features.to(features.dtype), *_summary_grads(
+            features, log_mass, mean, noise_free, sums, wholes, grad
+        )
 
 
 def _summary_grads(
@@ -223,13 +225,12 @@ def _attend_backward_kernel(
             exponents = _exponents(
                 features, places, live, log_mass + own, start, num_features, features_m, block_m, wide
             )
-            peak = tl.load(sums + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=0)
+            peak = tl.load(sums + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=float("inf"))
             mass = tl.load(sums + size + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=1)
             weights = tl.exp(exponents - peak[:, None]) / mass[:, None]
             averages = mean + (own + known)[None, :] * channels + columns[:, None]
             averages = tl.load(averages, mask=(known < num_features)[None, :] & inside[:, None], other=0).to(wide)
             pulled = weights * tl.dot(pull, averages, input_precision=precision, out_dtype=wide)
-            pulled = tl.where(mask, pulled, 0)
             total += pulled
             whole += tl.where(numbers[None, :] == draw, tl.sum(pulled, 1)[:, None], 0)
         tl.store(grad_features + own_rows[:, None] + known[None, :], total, mask=mask)
@@ -246,7 +247,7 @@ def _attend_backward_kernel(
             if draw == draws:
                 masses = noise_free + head * num_features
             exponents = _exponents(features, places, live, masses, start, num_features, features_m, block_m, wide)
-            peak = tl.load(sums + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=0)
+            peak = tl.load(sums + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=float("inf"))
             mass = tl.load(sums + size + first + tl.cast(draw, tl.int64) * num_nodes, mask=live, other=1)
             own_whole = tl.sum(tl.where(numbers[None, :] == draw, whole, 0), 1)
             total -= tl.exp(exponents - peak[:, None]) * (own_whole / mass)[:, None]

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from nfdist.attention.ops.triton_kernels.launch import count, launch, tile, wide_type
 from nfdist.sparse.adjacency import Adjacency
 
-_BLOCK_EDGES, _BLOCK_NEIGHBORS = 32, 16
+_BLOCK_EDGES = 16
 
 
 def edge_log_likelihood(
@@ -74,7 +74,7 @@ def _pull_rows(
     arguments = (graph.indptr, graph.sources, positions, rows, others, edge_weights, log_products, grad, grad_rows)
     numbers = (graph.num_edges, num_features, *rows.stride(), *others.stride())
     block_m = tile(num_features)
-    constants = {"block_e": _BLOCK_NEIGHBORS, "block_m": block_m, "wide": _wide(rows), "num_warps": 1}
+    constants = {"block_e": _BLOCK_EDGES, "block_m": block_m, "wide": _wide(rows), "num_warps": 1}
     grid = (graph.num_nodes, count(num_features, block_m), heads)
     launch(_pull_kernel, grid, *arguments, grad_normalizers, *numbers, **constants)
 

@@ -272,7 +272,7 @@ def _summarize_backward_kernel(
             known = features < num_features
             mask = live[:, None] & known[None, :]
             places = rows[:, None] * logs_n + head * logs_h + features[None, :] * logs_m
-            exponents = tl.load(logs + places, mask=mask, other=0).to(wide)
+            exponents = tl.load(logs + places, mask=mask, other=float("-inf")).to(wide)
             total = tl.zeros([block_n, block_m], wide)
             if has_noise:
                 free = (head * masses + draws) * num_features + features
@@ -288,7 +288,7 @@ def _summarize_backward_kernel(
                 if has_noise:
                     drawn_at = rows * noise_n + head * noise_h + draw * noise_k
                     relative += tl.load(noise + drawn_at, mask=live, other=0).to(wide)[:, None] * inverse
-                weights = tl.where(mask, tl.exp(relative) / mass[None, :], 0)
+                weights = tl.exp(relative) / mass[None, :]
                 ours = (head * draws + draw) * num_features + features
                 means_at = ours[:, None] * channels + columns[None, :]
                 pull = tl.load(grad_mean + means_at, mask=known[:, None] & inside[None, :], other=0).to(wide)

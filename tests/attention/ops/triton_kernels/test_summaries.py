@@ -45,7 +45,7 @@ def test_of_huge_inputs_is_finite_and_in_the_range_of_the_values() -> None:
     logs, values = random(40, 1, 5, seed=1, dtype=torch.float32, scale=1e6), random(40, 7, seed=2, dtype=torch.float32)
     log_mass, mean, noise_free = KERNELS.summarize(logs, values, noise_of(40, 1, 3, torch.float32), 0.1)
     outputs = (log_mass, mean, noise_free)
-    found = torch.autograd.grad(sum(output.sum() for output in outputs), [logs, values])
+    found = torch.autograd.grad([output.sum() for output in outputs], [logs, values])
     assert all(torch.isfinite(tensor).all() for tensor in (*outputs, *found))
     assert (mean.amin((0, 1, 2)) >= values.amin(0) - 1e-5).all()
     assert (mean.amax((0, 1, 2)) <= values.amax(0) + 1e-5).all()
@@ -55,11 +55,10 @@ def test_of_huge_inputs_is_finite_and_in_the_range_of_the_values() -> None:
 def test_of_no_keys_is_the_empty_summary(draws: int) -> None:
     logs, values = random(0, 2, 5, seed=1, dtype=torch.float32), random(0, 7, seed=2, dtype=torch.float32)
     found = KERNELS.summarize(logs, values, noise_of(0, 2, draws, torch.float32), 0.25)
-    wanted = cpu.summarize(
-        *(tensor.cpu() for tensor in (logs, values)), torch.empty(0, 2, draws) if draws else None, 0.25
-    )
+    noise = torch.empty(0, 2, draws) if draws else None
+    wanted = cpu.summarize(logs.cpu(), values.cpu(), noise, 0.25)
     assert all(torch.equal(one.cpu(), other) for one, other in zip(found, wanted, strict=True))
-    assert [grad.shape for grad in torch.autograd.grad(sum(one.sum() for one in found), [logs, values])] == [
-        logs.shape,
-        values.shape,
+    assert [grad.shape for grad in torch.autograd.grad([one.sum() for one in found], [logs, values])] == [
+        (0, 2, 5),
+        (0, 7),
     ]
