@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton
@@ -31,6 +33,7 @@ POINTERS = {
     torch.int32: "*i32",
     torch.bool: "*i1",
 }
+NODES, HEADS, DRAWS = 4096, 2, 5
 OPTIONS = ("num_warps", "num_stages")
 
 
@@ -41,9 +44,16 @@ def launches(dtype: torch.dtype, channels: int, num_features: int) -> list[tuple
     def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         found.append((kernel, arguments, constants))
 
-    for module in (attention, edges, epilogue, features, noise, summaries):
-        module.__dict__["launch"] = record
-    nodes, draws, heads = 4096, 5, 2
+    with ExitStack() as stack:
+        for module in (attention, edges, epilogue, features, noise, summaries):
+            stack.enter_context(patch.object(module, "launch", record))
+        _step(dtype, channels, num_features)
+    return found
+
+
+def _step(dtype: torch.dtype, channels: int, num_features: int) -> None:
+    """Every operation of a layer once, forward and backward."""
+    nodes, draws, heads = NODES, DRAWS, HEADS
     hidden, keys = (
         torch.zeros(nodes, *shape, dtype=dtype).requires_grad_() for shape in ((channels,), (heads, channels))
     )
@@ -56,9 +66,9 @@ def launches(dtype: torch.dtype, channels: int, num_features: int) -> list[tuple
     likelihood = triton_kernels.edge_log_likelihood(logs, logs, attended[1], graph, torch.ones(nodes))
     norm = (torch.zeros(channels).requires_grad_() for _ in range(2))
     options = dict(zip(("scale", "shift"), norm, strict=True))
-    made = triton_kernels.add_norm(attended[0], hidden, elu=True, dropout=(1 << 62, node_ids, 0.2), **options)
+    terms = (attended[0], hidden, torch.zeros_like(hidden))
+    made = triton_kernels.add_norm(*terms, elu=True, dropout=(1 << 62, node_ids, 0.2), **options)
     (made.sum() + likelihood).backward()
-    return found
 
 
 def compiled(kernel: Any, arguments: tuple[Any, ...], constants: dict[str, Any], capability: int) -> Any:
