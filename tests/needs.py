@@ -10,4 +10,3 @@ HAS_DGL = sys.version_info < (3, 13) or find_spec("dgl") is not None
 MODELS_WITH_DGL = frozenset({"gat"})
 MODELS_LEFT_OUT = frozenset() if HAS_DGL else MODELS_WITH_DGL
 needs_dgl = pytest.mark.skipif(not HAS_DGL, reason="DGL has no release for this Python")
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: extra gpu")

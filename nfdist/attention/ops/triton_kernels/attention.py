@@ -8,14 +8,23 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, parts, row_tiles, tile, wide_type
+from nfdist.attention.ops.triton_kernels.launch import (
+    addressable,
+    arithmetic,
+    count,
+    launch,
+    parts,
+    row_tiles,
+    tile,
+    wide_type,
+)
 
 _BLOCK_QUERIES, _BLOCK_PARTS = 32, 8
 
 
 def attend(features: Tensor, log_mass: Tensor, mean: Tensor, noise_free: Tensor) -> tuple[Tensor, Tensor]:
     """See `definition.attend`; the log normalizers have at least float32."""
-    outputs, log_normalizers = _Attend.apply(features, log_mass, mean, noise_free)
+    outputs, log_normalizers = _Attend.apply(addressable(features), log_mass, mean, noise_free)
     return outputs, log_normalizers
 
 

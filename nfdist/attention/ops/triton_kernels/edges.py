@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.ops.triton_kernels.launch import count, launch, tile, wide_type
+from nfdist.attention.ops.triton_kernels.launch import addressable, count, launch, tile, wide_type
 from nfdist.sparse.adjacency import Adjacency
 
 _BLOCK_EDGES = 16
@@ -22,7 +22,8 @@ def edge_log_likelihood(
     queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
 ) -> Tensor:
     """See `definition.edge_log_likelihood`; the sum has at least float32."""
-    total: Tensor = _EdgeLogLikelihood.apply(queries, key_logs, log_normalizers, graph, edge_weights)
+    ends = addressable(queries), addressable(key_logs)
+    total: Tensor = _EdgeLogLikelihood.apply(*ends, log_normalizers, graph, edge_weights)
     return total
 
 
@@ -185,5 +186,6 @@ def _pull_kernel(
     factor = tl.load(grad).to(wide)
     own_at = (row * tl.num_programs(2) + head) * num_features + known
     tl.store(grad_rows + own_at, factor * pulled, mask=there)
-    if grad_normalizers is not None and tl.program_id(1) == 0:
-        tl.store(grad_normalizers + row * tl.num_programs(2) + head, -factor * tl.sum(whole, 0))
+    if grad_normalizers is not None:
+        first_tile = tl.program_id(1) == 0
+        tl.store(grad_normalizers + row * tl.num_programs(2) + head, -factor * tl.sum(whole, 0), mask=first_tile)

@@ -12,13 +12,13 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, tile
+from nfdist.attention.ops.triton_kernels.launch import addressable, arithmetic, count, launch, tile
 
 _BLOCK_NODES = 64
 
 
 def _forward(keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
-    (nodes, heads, channels), num_features = keys.shape, len(directions)
+    (nodes, heads, channels), num_features, keys = keys.shape, len(directions), addressable(keys)
     logs = keys.new_empty(nodes, heads, num_features)
     sizes = {"block_n": _BLOCK_NODES, "block_m": tile(num_features), "block_d": tile(channels, 32), "num_warps": 8}
     constants = {"half_square": half_square, "constant": math.log(num_features) / 2}
@@ -29,10 +29,11 @@ def _forward(keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
 
 
 def _backward(keys: Tensor, grad: Tensor, directions: Tensor, half_square: float) -> Tensor:
-    (nodes, heads, channels), num_features = keys.shape, len(directions)
+    (nodes, heads, channels), num_features, keys = keys.shape, len(directions), addressable(keys)
     grad_keys = keys.new_empty(keys.shape)
     sizes = {"block_n": _BLOCK_NODES, "block_m": tile(num_features, 32), "block_d": tile(channels), "num_warps": 8}
     grid = (count(nodes, _BLOCK_NODES), count(channels, sizes["block_d"]), heads)
+    grad = addressable(grad)
     arguments = (keys, grad, directions.contiguous(), grad_keys, nodes, num_features, channels)
     strides = (*keys.stride(), *grad.stride())
     launch(_key_logs_backward_kernel, grid, *arguments, *strides, half_square=half_square, **sizes, **arithmetic(keys))

@@ -70,3 +70,9 @@ def arithmetic(like: Tensor) -> dict[str, Any]:
 def wide_type(like: Tensor) -> torch.dtype:
     """The type that `arithmetic` has, as torch calls it."""
     return torch.promote_types(like.dtype, torch.float32)
+
+
+def addressable(rows: Tensor) -> Tensor:
+    """Rows whose offsets within one fit 32 bits: where they lie in memory node last, and are too many, a copy."""
+    reach = sum((size - 1) * stride for size, stride in zip(rows.shape[1:], rows.stride()[1:], strict=True))
+    return rows if reach < 1 << 31 else rows.contiguous()

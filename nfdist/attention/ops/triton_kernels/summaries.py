@@ -8,14 +8,24 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.attention.ops.triton_kernels.launch import arithmetic, count, launch, parts, row_tiles, tile, wide_type
+from nfdist.attention.ops.triton_kernels.launch import (
+    addressable,
+    arithmetic,
+    count,
+    launch,
+    parts,
+    row_tiles,
+    tile,
+    wide_type,
+)
 
 _BLOCK_KEYS, _BLOCK_PARTS = 32, 8
 
 
 def summarize(logs: Tensor, values: Tensor, noise: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """See `definition.summarize`; what is summed has at least float32."""
-    log_mass, mean, noise_free = _Summarize.apply(logs, values, noise, temperature)
+    noise = None if noise is None else addressable(noise)
+    log_mass, mean, noise_free = _Summarize.apply(addressable(logs), values, noise, temperature)
     return log_mass, mean, log_mass[:, 0] if noise is None else noise_free
 
 
