@@ -2,9 +2,10 @@
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3.13 python3.14 python3 python; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
-# Another torch or DGL than constraints.txt names, for a new .venv: make test TORCH=2.6.0 DGL=1.1.3
+# Another torch or DGL than constraints.txt names, for a new .venv: make test TORCH=2.6.0 DGL=1.1.3 TRITON=3.2.0
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 DGL ?= $(shell sed -n 's/^dgl==\([^;]*\);.*/\1/p' constraints.txt)
+TRITON ?= $(shell sed -n 's/^triton==//p' constraints.txt)
 BIN := .venv/bin
 # A worker more than cores, since some tests mostly wait, and at most four.
 TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 3 ? cores + 1 : 4 )))
@@ -16,7 +17,7 @@ setup: .venv/ready
 .venv/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "nfdist needs Python 3.10 to 3.14: install one, or name it with make PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv .venv
-	sed -e 's/^torch==.*/torch==$(TORCH)/' -e 's/^dgl==[^;]*/dgl==$(DGL)/' constraints.txt > .venv/constraints.txt
+	sed -e 's/^torch==.*/torch==$(TORCH)/' -e 's/^dgl==[^;]*/dgl==$(DGL)/' -e 's/^triton==.*/triton==$(TRITON)/' constraints.txt > .venv/constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev]"
 	touch .venv/ready
 

@@ -9,6 +9,8 @@ import pytest
 from nfdist.cli.main import set_environment
 
 set_environment()
+if os.environ.get("NFDIST_TEST_DEVICE") != "cuda":
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run on CPU tensors, slowly; read when triton is loaded
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests compute is so small that a second one costs more
 
 from tests.accelerator import fake  # noqa: E402  (which loads torch)

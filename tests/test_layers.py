@@ -84,6 +84,11 @@ def test_only_one_module_imports_what_may_be_missing(name: str, door: str) -> No
     assert importers == [PACKAGE / door]
 
 
+def test_triton_is_imported_by_the_kernels_alone() -> None:
+    importers = [path for path in MODULES if re.search(r"^\s*(import|from) triton\b", path.read_text(), re.MULTILINE)]
+    assert {path.parent for path in importers} == {PACKAGE / "attention" / "ops" / "triton_kernels"}
+
+
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
 def test_no_test_imports_from_another(path: Path) -> None:
     others = {name for name in imports_of(path, "tests") if name.split(".")[-1].startswith("test_")}

@@ -54,7 +54,7 @@ def test_every_declared_package_has_its_line() -> None:
 
 @pytest.mark.parametrize("folder", ["nfdist", "tests", "benchmarks"])
 def test_every_imported_package_is_declared(folder: str) -> None:
-    declared = packages() | (packages("tune") if folder == "nfdist" else packages(*EXTRAS))
+    declared = packages() | (packages("gpu", "tune") if folder == "nfdist" else packages(*EXTRAS))
     assert set(imports(ROOT / folder)) - modules(declared) - {"tomllib"} == set()
 
 
