@@ -25,8 +25,10 @@ def test_of_any_shape(nodes: int, heads: int, features: int, draws: int, channel
     assert_defined("summarize", [logs, values], noise_of(nodes, heads, draws, torch.float64), 0.25)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("dtype", "temperature"),
+    [(torch.float32, 0.1), (torch.float32, 1.0), (torch.float32, 4.0), (torch.bfloat16, 0.25)],
+)
 def test_of_narrow_inputs_is_summed_in_float32(dtype: torch.dtype, temperature: float) -> None:
     logs, values = random(40, 2, 5, seed=1, dtype=dtype), random(40, 7, seed=2, dtype=dtype)
     noise = noise_of(40, 2, 3, torch.float32)
