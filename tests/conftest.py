@@ -11,6 +11,11 @@ from nfdist.cli.main import set_environment
 set_environment()
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests compute is so small that a second one costs more
 
+from tests.accelerator import fake  # noqa: E402  (which loads torch)
+
+if fake.available():
+    fake.device()  # now, since torch's backward passes serve the devices that the first of them finds
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,7 +1,9 @@
 """Joining the world that torchrun made: who is missing is named, and what an earlier start left is no sign of life."""
 
 import os
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event, Thread
@@ -86,6 +88,34 @@ def test_what_an_earlier_start_left_is_not_taken_for_this_one(store: TCPStore) -
     for rank, missing in enumerate(("ranks 1, 2", "rank 0")):
         with pytest.raises(WorldError, match=f"{missing} never arrived"):
             try_to_join(rank)
+
+
+def test_a_host_with_another_kind_of_device_is_named(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    devices = [torch.device("cuda", 0), torch.device("cpu")]
+
+    def refusal(rank: int) -> str:
+        with pytest.raises(WorldError) as caught, join(Place(rank=rank, size=2), devices[rank], 10.0):
+            pass
+        assert caught.value.everywhere
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as ranks:
+        texts = list(ranks.map(refusal, range(2)))
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("rank 1 on here has the device cpu, rank 0 on here has cuda: give all ranks a GPU")
+
+
+def test_ranks_without_a_choice_of_device_meet_all_the_same(store: TCPStore) -> None:
+    """To tell each other of it; those with a GPU then meet as those without."""
+    kinds = [torch.device("cuda"), None]
+
+    def common(rank: int) -> str:
+        client = TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=10))
+        return rendezvous._common_device(client, Place(rank=rank, size=2), kinds[rank])
+
+    with ThreadPoolExecutor(2) as ranks:
+        assert list(ranks.map(common, range(2))) == ["", ""]
 
 
 def test_idle_cores_are_told_of_when_torchrun_chose_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

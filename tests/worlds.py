@@ -1,6 +1,7 @@
 """Real worlds for tests: gloo processes that meet through a temporary file, with a time limit on everything."""
 
 import multiprocessing
+import os
 import tempfile
 import traceback
 import warnings
@@ -60,8 +61,9 @@ def _member(rank: int, size: int, meeting: str, sender: Connection, work: Callab
     try:
         if size > 1:
             method = Path(meeting).as_uri()
+            backend = "cpu:gloo,cuda:nccl" if os.environ.get("NFDIST_TEST_DEVICE") == "cuda" else "gloo"
             distributed.init_process_group(
-                "gloo", init_method=method, rank=rank, world_size=size, timeout=timedelta(seconds=60)
+                backend, init_method=method, rank=rank, world_size=size, timeout=timedelta(seconds=60)
             )
         sender.send((True, work(World(rank, size), *arguments)))
     except BaseException:

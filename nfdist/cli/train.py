@@ -5,8 +5,6 @@ import json
 import os
 from typing import Any
 
-import torch
-
 from nfdist import log
 from nfdist.api import configure
 from nfdist.attempts import Attempts
@@ -55,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
-    config, device, mistake = Config(), torch.device("cpu"), None
+    config, device, mistake = Config(), None, None
     try:
         config = configure(options.config, options.overrides, {} if options.resume else None)
         device = choose_device(config.run.device, place)
@@ -69,6 +67,7 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
             log.warn(warning)
+        assert device is not None
         result, stopped = train(config, place, world, device, options.resume)
     if stopped is not None:
         attempts.give_up(exit_code(stopped), only_failures=True)

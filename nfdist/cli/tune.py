@@ -10,8 +10,6 @@ from pathlib import Path
 from signal import SIGINT, Signals
 from typing import Any
 
-import torch
-
 from nfdist import log, settings
 from nfdist.api import configure
 from nfdist.attempts import Attempts
@@ -54,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     started, cores_before = time.monotonic(), core_seconds()
-    config, purpose, device, mistake = Config(), None, torch.device("cpu"), None
+    config, purpose, device, mistake = Config(), None, None, None
     try:
         limits = _limits(options, place)
         config = configure(options.config, options.overrides)
@@ -65,6 +63,7 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
     with join(place, device, config.run.timeout_seconds) as world, ExitStack() as stack:
         fail_together(world, mistake)
         assert purpose is not None
+        assert device is not None
         warning = idle_cores_warning(place, os.environ)
         if warning and place.local_rank == 0:
             log.warn(warning)

@@ -2,6 +2,8 @@
 
 from operator import attrgetter
 
+import torch
+
 from nfdist.config import Config, ModelConfig
 from nfdist.errors import ConfigError
 from nfdist.fields import each_setting
@@ -45,6 +47,7 @@ def check_settings(config: Config) -> None:
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
         "train.label_inputs=0": None if kind.takes_labels or train.label_inputs == 0 else train.label_inputs,
         "model.feed_forward=0": None if kind.sweeps else config.model.feed_forward or None,
+        "run.device=cpu": None if kind.runs_on_gpu or config.run.device != "cuda" else "cuda",
         "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,
     }
     cures = [f"{cure} (is {value})" for cure, value in wrong.items() if value is not None]
@@ -55,6 +58,11 @@ def check_settings(config: Config) -> None:
         if owner in MODELS and owner != name and value != field.default:
             raise ConfigError(f"{full_name} = {value} is for {owner}: set it to {field.default} for {name}")
     kind.check_settings(config.model)
+
+
+def model_device(name: str, device: torch.device) -> torch.device:
+    """A device, or the CPU for a model that has no code for it."""
+    return device if model_class(name).runs_on_gpu else torch.device("cpu")
 
 
 def build_model(config: Config, num_features: int, num_outputs: int, seed: int = 0) -> Model:

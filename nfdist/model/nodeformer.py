@@ -54,6 +54,7 @@ class NodeFormer(nn.Module):
     takes_labels = True
     sweeps = True
     inductive = True
+    runs_on_gpu = True
     feature_means: Tensor | None
 
     def __init__(

@@ -22,8 +22,7 @@ class WeightAverage:
     def update(self, trained: Model, step: int) -> None:
         """Take in the weights that a step (from 0) has made."""
         kept = decay_of(self._decay, step)
-        for average, weight in zip(self.model.parameters(), trained.parameters(), strict=True):
-            average.lerp_(weight, 1 - kept)
+        torch._foreach_lerp_(list(self.model.parameters()), list(trained.parameters()), 1 - kept)
 
 
 def decay_of(decay: float, step: int) -> float:

@@ -21,7 +21,7 @@ from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_
 from nfdist.evaluation.scores import check_metric, resolve_metric
 from nfdist.fields import each_setting
 from nfdist.graph.graph import Graph
-from nfdist.model.build import check_settings
+from nfdist.model.build import check_settings, model_device
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
@@ -32,6 +32,7 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
+from nfdist.training.row_cache import make_row_cache
 from nfdist.training.smoothed_best import smoothed_best
 from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
@@ -40,7 +41,15 @@ from nfdist.world import World
 OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
 FREE_TO_CHANGE = (
     *OWN_TO_HOST,
-    *("run.mirror", "run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
+    *(
+        "data.cache",
+        "data.cache_memory",
+        "run.mirror",
+        "run.device",
+        "run.timeout_seconds",
+        "train.epochs",
+        "train.early_stop",
+    ),
     *("train.evaluate_every", "train.checkpoint_every", "train.keep", "evaluate.smoothing"),
 )
 
@@ -57,6 +66,7 @@ def train(
     with raised_on_all_ranks():
         check_settings(config)
         check_metric(config.evaluate.metric)
+    device = _usable_device(config, world, device, quiet=trial is not None)
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
     start = config.train.init_from
@@ -79,6 +89,7 @@ def train(
             stop=StopRequest(),
             initial_weights=initial_weights,
             trial=trial,
+            row_cache=make_row_cache(config, graph.store, device, world, dtype),
         )
         earlier, restored = None, None
         if trial is None:
@@ -119,6 +130,14 @@ def _train_seeds(
     if run is not None:
         run.write_result(result)
     return result, None
+
+
+def _usable_device(config: Config, world: World, device: torch.device, *, quiet: bool) -> torch.device:
+    """The device, or the CPU for a model that has no code for it."""
+    usable = model_device(config.model.name, device)
+    if usable != device and world.rank == 0 and not quiet:
+        log.notice(f"model.name = {config.model.name} has no code for GPUs: it is trained on the CPU")
+    return usable
 
 
 def begun_settings(world: World, place: Place, where: RunConfig) -> dict[str, Any]:

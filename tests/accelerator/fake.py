@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import nfdist
 
@@ -75,7 +75,7 @@ def available() -> bool:
 
 @cache
 def device() -> torch.device:
-    """The device, which is made known to torch by the first call in a process."""
+    """The device, which is made known to torch by the first call in a process: one before any backward pass there."""
     from torch.utils import _foreach_utils
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -91,10 +91,23 @@ def device() -> torch.device:
     for name in _PRODUCTS:
         library.impl(name, partial(_autocast, getattr(torch.ops.aten, name).default), "AutocastPrivateUse1")
     _registered.extend([library, every])
+    _let_replicas_be_made()
     return torch.device(TYPE, 0)
 
 
 _registered: list[torch.library.Library] = []  # they end with the objects that made them
+
+
+def _let_replicas_be_made() -> None:
+    """Make replicas on the device not look for unused parameters: to tell of them torch pins memory, which it lacks."""
+    make = nn.parallel.DistributedDataParallel.__init__
+
+    def made(self: Any, module: nn.Module, *arguments: Any, **options: Any) -> None:
+        if any(isinstance(parameter, FakeTensor) for parameter in module.parameters()):
+            options["find_unused_parameters"] = False
+        make(self, module, *arguments, **options)
+
+    nn.parallel.DistributedDataParallel.__init__ = made  # type: ignore[method-assign]
 
 
 def _autocast(call: Any, *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from nfdist.rendezvous import Place
 from nfdist.training.job import train
 from nfdist.world import World
 from tests.accelerator.device import accelerator, assert_close
-from tests.golden.graphs import build_graph
+from tests.accelerator.graphs import build_graph
 from tests.training.building import SETTINGS, flat_weights, step_losses
 
 pytestmark = pytest.mark.accelerator
@@ -25,14 +25,15 @@ CASES: dict[str, tuple[str, ...]] = {
     "labels as inputs of the whole graph": ("plain", "train.batch_nodes=0", "train.label_inputs=0.5", "train.epochs=3"),
     "questions without answers": ("multi", *NODEFORMER, "train.label_smoothing=0.1", "train.label_inputs=0.4"),
     "two classes": ("binary", *NODEFORMER, "train.class_weights=balanced", "attention.kind=softmax"),
-    "sparse features": ("sparse", *NODEFORMER, "model.input_dropout=0.3", "train.clip_norm=0.1"),
+    "sparse features": ("words", *NODEFORMER, "train.batch_nodes=40", "model.input_dropout=0.3", "train.clip_norm=0.1"),
     "powers": ("directed", "relation.order=3", "relation.kind=power", "train.batch_nodes=80", "attention.epsilon=1e-3"),
     "patterns as they are": ("directed", "relation.normalize=false", "train.edge_loss_mean=nodes"),
     "average": ("plain", *NODEFORMER, "train.ema=0.9", "attention.temperature=0.02"),
     "bf16": ("plain", *NODEFORMER, "train.precision=bf16"),
     "walks": ("plain", *NODEFORMER, "train.sampling=walks", "train.schedule=cosine", "train.weight_decay=0.01"),
-    "mlp": ("sparse", *BASELINE, "model.name=mlp", "relation.order=0"),
-    "gcn": ("sparse", *BASELINE, "model.name=gcn", "model.input_dropout=0.2"),
+    "rows on the device": ("plain", *NODEFORMER, "data.cache=device", "data.cache_memory=2KiB"),
+    "mlp": ("words", *BASELINE, "model.name=mlp", "relation.order=0"),
+    "gcn": ("words", *BASELINE, "model.name=gcn", "model.input_dropout=0.2"),
     "sgc": ("plain", *BASELINE, "model.name=sgc"),
     "mixhop": ("plain", *BASELINE, "model.name=mixhop"),
     "jknet": ("multi", *BASELINE, "model.name=jknet"),

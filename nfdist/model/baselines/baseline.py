@@ -38,6 +38,7 @@ class Baseline(nn.Module, ABC):
     takes_labels = False
     sweeps = False
     inductive = True
+    runs_on_gpu = True
     input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor

@@ -22,6 +22,7 @@ class GAT(Baseline):
 
     heeds_weights = False
     inductive = False
+    runs_on_gpu = False
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         hidden = self.model.layers - 1
@@ -35,7 +36,7 @@ class GAT(Baseline):
     def check(self, features: Tensor, relations: Sequence[Relation], draw: Draw) -> None:
         super().check(features, relations, draw)
         if is_gpu(features.device):
-            raise ConfigError("model.name = gat uses a layer of DGL, which has no GPU code here: set run.device=cpu")
+            raise ConfigError("model.name = gat uses a layer of DGL, which has no GPU code here: take the CPU")
 
     def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         relation = relations[0]
