@@ -79,7 +79,7 @@ def evaluations(partition: str, device: torch.device, run: Path, overrides: tupl
     for place in dict.fromkeys((device.type, "cpu")):
         answer = json.loads(_nfdist("evaluate", str(run), "--device", place, "--json").splitlines()[-1])
         others = _whole_tensors(partition, device) if place == device.type else []
-        rows.append(Row(f"evaluation of the whole graph on {place}", "s", [answer["seconds"], *others]))
+        rows.append(Row(f"`nfdist evaluate` on {place}; the others a pass alone", "s", [answer["seconds"], *others]))
     return rows
 
 

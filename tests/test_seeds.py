@@ -80,6 +80,14 @@ def mixed(key: int, number: int) -> int:
     return bits ^ bits >> 31
 
 
+def test_a_hash_of_two_numbers_is_that_of_tensors() -> None:
+    for key in (0, 7, 2**63 - 1, -5):
+        numbers = [0, 1, 2**40 + 3, -(2**62)]
+        assert seeds.hash_ids(torch.tensor(key), torch.tensor(numbers)).tolist() == [
+            seeds.hash_id(key, number) for number in numbers
+        ]
+
+
 def test_noise_is_what_runs_of_earlier_versions_had() -> None:
     """A run that is resumed by another version must draw the same."""
     noise = ops.gumbel(7, torch.tensor([0, 5, 123_456]), 3, torch.float64)

@@ -39,9 +39,7 @@ class Scratch:
 
     @staticmethod
     def of(like: Tensor) -> "Scratch":
-        """On a CPU the one that this thread keeps for such tensors; elsewhere memory that was freed is quick to get."""
-        if like.device.type != "cpu":
-            return Scratch(like)
+        """The one that this thread keeps for such tensors."""
         kept: dict[str, Scratch] = vars(Scratch._of_thread)
         return kept.setdefault(str(like.dtype), Scratch(like))
 

@@ -1,4 +1,4 @@
-"""The operations in chunks that stay in a cache. Any device runs them; `chunks.py` knows how large a chunk is."""
+"""The operations in chunks that stay in a cache, with looks at what may be left out; `chunks.py` knows how large."""
 
 from nfdist.attention.ops.cpu.attention import attend as attend
 from nfdist.attention.ops.cpu.edges import edge_log_likelihood as edge_log_likelihood

@@ -17,7 +17,7 @@ def summarize(
     if noise is None:
         log_mass, mean, _ = _Summarize.apply(logs, values, logs.new_zeros(logs.shape[1], 1, len(logs)), 1, chunk_rows)
         return log_mass, mean, log_mass[:, 0]
-    if logs.device.type == "cpu" and few_are_heavy(len(logs), temperature, logs.dtype):
+    if few_are_heavy(len(logs), temperature, logs.dtype):
         heavy = find_heavy_keys(logs.movedim(0, -1), noise.movedim(0, -1), temperature)
         if heavy is not None:
             return summarize_heavy_keys(logs, values, heavy)
