@@ -8,7 +8,9 @@ from typing import Literal
 
 from nfdist.errors import ConfigError
 from nfdist.fields import MOST, Bounds, check_fields, setting
+from nfdist.memory import parse_bytes
 
+Cache = Literal["none", "device"]
 Norm = Literal["layer", "none"]
 Activation = Literal["elu", "none"]
 AttentionKind = Literal["gumbel", "softmax"]
@@ -42,9 +44,13 @@ class DataConfig:
 
     partition: str = setting("", "the folder that `nfdist partition` made, or its URI")
     split: str = setting("stored", 'that of the partition, or `"random:0.5/0.25/0.25"`, drawn anew for each seed')
+    cache: Cache = setting("none", "device: rows of features that fit stay on the GPU", before="none")
+    cache_memory: str = setting("", 'of a GPU for them, as in "4GiB"; empty: half of what is free there', before="")
 
     def __post_init__(self) -> None:
         check_fields("data", self)
+        if self.cache_memory:
+            parse_bytes("data.cache_memory", self.cache_memory)
         if self.split != "stored":
             parse_fractions("data.split", self.split, "stored")
 

@@ -203,6 +203,15 @@ class Copies:
         self._made += [copy] if dense else [copy.crow_indices(), copy.col_indices(), copy.values()]
         return copy
 
+    def make(self, work: Callable[[], Tensor]) -> Tensor:
+        """What is made on the device of copies, after these."""
+        if self._stream is None:
+            return work()
+        with torch.cuda.stream(self._stream):
+            made = work()
+        self._made.append(made)
+        return made
+
     def arrival(self) -> Arrival:
         """Of all copies since the last one."""
         made, self._made = self._made, []

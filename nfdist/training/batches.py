@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from nfdist.graph.split import has_label
 from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import GraphStore
+from nfdist.training.row_cache import RowCache
 from nfdist.training.sampling import Position, Sampler
 from nfdist.world import World
 
@@ -36,6 +38,7 @@ class Batch:
 
     For a device other than the CPU it has what would make the host wait there (preparation.py): which of the flattened
     `labels` are `known`, unless all are, and the `directions` of its attention; and `host`, the batch as it was before.
+    With a `cache` on the device features are of the other rows alone, until they are joined there.
     """
 
     node_ids: Tensor
@@ -49,6 +52,7 @@ class Batch:
     given: Tensor | None = None
     known: Tensor | None = None
     directions: Tensor | None = None
+    cache: RowCache | None = None
     host: "Batch | None" = None
 
     @property
@@ -86,6 +90,8 @@ class Batch:
                 made[name] = [relation.each(copies.move) for relation in value]
             elif value is not None:
                 made[name] = value.each(copies.move) if isinstance(value, Halo) else copies.move(value)
+        if self.cache is not None:
+            made["features"] = copies.make(partial(self.cache.joined, made["node_ids"], made["features"]))
         return replace(self, **made, host=self)
 
 
@@ -102,6 +108,7 @@ class Assembler:
     split: Tensor
     world: World
     dtype: torch.dtype = torch.float32
+    cache: RowCache | None = None
 
     def assemble(self, node_ids: list[Tensor], after: Position, buffer: "Buffer | None" = None) -> Batch:
         """The batch of this rank, given the node ids of all ranks. Every rank must call this.
@@ -110,12 +117,12 @@ class Assembler:
         """
         sent_before = self.world.watch.sent_bytes
         own = node_ids[self.world.rank]
-        features = self._features(own, buffer)
+        features = self._features(own if self.cache is None else own[self.cache.count(own) :], buffer)
         labels = self.store.labels(own)
         labeled = ((self.split[own] == TRAIN) & has_label(labels)).nonzero()[:, 0]
         relations, halo = self._relations(node_ids)
         sent = self.world.watch.sent_bytes - sent_before
-        return Batch(own, features, labeled, labels[labeled], relations, halo, after, sent)
+        return Batch(own, features, labeled, labels[labeled], relations, halo, after, sent, cache=self.cache)
 
     def _features(self, own: Tensor, buffer: "Buffer | None") -> Tensor:
         if buffer is None or self.store.manifest.feature_kind == "sparse":

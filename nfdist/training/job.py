@@ -32,6 +32,7 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
+from nfdist.training.row_cache import make_row_cache
 from nfdist.training.smoothed_best import smoothed_best
 from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
@@ -40,7 +41,15 @@ from nfdist.world import World
 OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
 FREE_TO_CHANGE = (
     *OWN_TO_HOST,
-    *("run.mirror", "run.device", "run.timeout_seconds", "train.epochs", "train.early_stop"),
+    *(
+        "data.cache",
+        "data.cache_memory",
+        "run.mirror",
+        "run.device",
+        "run.timeout_seconds",
+        "train.epochs",
+        "train.early_stop",
+    ),
     *("train.evaluate_every", "train.checkpoint_every", "train.keep", "evaluate.smoothing"),
 )
 
@@ -81,6 +90,7 @@ def train(
             stop=StopRequest(),
             initial_weights=initial_weights,
             trial=trial,
+            row_cache=make_row_cache(config, graph.store, device, world, dtype),
         )
         earlier, restored = None, None
         if trial is None:

@@ -34,6 +34,7 @@ from nfdist.training.optimization import learning_rate, make_optimizer, optimize
 from nfdist.training.preparation import Preparation
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import peak_memory_bytes, versions
+from nfdist.training.row_cache import RowCache
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position
 from nfdist.training.shortage import Shortage
@@ -61,6 +62,7 @@ class Job:
     stop: StopRequest
     initial_weights: dict[str, Tensor] | None
     trial: EvaluationHook | None = None
+    row_cache: RowCache | None = None
 
 
 class Trainer:
@@ -146,7 +148,8 @@ class Trainer:
     def _batches(self) -> Fetched:
         job, position = self.job, self.state.position
         graph, relation = job.graph, job.config.relation
-        assembler = Assembler(graph.loading_store, graph.loading_hops, relation, self.split, graph.loading, job.dtype)
+        read = (graph.loading_store, graph.loading_hops, relation, self.split, graph.loading)
+        assembler = Assembler(*read, job.dtype, job.row_cache)
         make = fetch if job.config.train.batch_nodes else Repeated
         prepared = Preparation(self.model, self.task, self.seed, job.config.train.label_inputs, job.device)
         return make(assembler, self.sampler, position, job.config.train.epochs, job.device, prepared)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nfdist import settings
 from nfdist.config import ModelConfig, RelationConfig
 from nfdist.devices import Copies
 from nfdist.errors import ConfigError
@@ -15,6 +16,7 @@ from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.training.batches import Assembler, Batch, Prefetched, Repeated, fetch
 from nfdist.training.preparation import Preparation
+from nfdist.training.row_cache import RowCache, make_row_cache
 from nfdist.training.sampling import Pools, Position, WholeGraph
 from nfdist.world import World
 from tests.accelerator.counts import counted
@@ -73,6 +75,33 @@ def test_batches_arrive_as_they_were_made(store: Store) -> None:
             assert torch.equal(batch.known.cpu(), (wanted.labels.flatten() >= 0).nonzero()[:, 0])
             position = after
     assert position.epoch == 2
+
+
+@pytest.mark.parametrize("cached", [0, 40, 120])
+def test_rows_that_stay_on_the_device_are_joined_with_the_others(cached: int, store: Store) -> None:
+    plain, rows = assembler_of(store), store.take(torch.arange(cached)).to(accelerator())
+    caching, position = replace(plain, cache=RowCache(rows)), Position()
+    with fetch(caching, pools_of(store), position, 1, accelerator(), preparation_of(store)) as batches:
+        for batch in batches:
+            node_ids, position = pools_of(store).take(position)
+            assert_the_same(batch, plain.assemble(node_ids, position))
+            assert len(batch.on_host.features) == int((node_ids[0] >= cached).sum())
+
+
+def test_as_many_rows_stay_as_there_is_room_for(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    row = 8 * store.num_features
+
+    def cache(device: torch.device, *words: str) -> RowCache | None:
+        config = settings.parse({"data": {"cache": "device"}, "train": {"batch_nodes": 9}}, words)
+        return make_row_cache(config, store, device, World(), torch.float64)
+
+    for memory, held in ((f"{30 * row + 1}", 30), (f"{row - 1}", 0), ("1GiB", store.num_nodes)):
+        made = cache(accelerator(), f'data.cache_memory="{memory}"')
+        assert made is not None
+        assert torch.equal(made.rows.cpu(), store.take(torch.arange(held)).double())
+    assert cache(torch.device("cpu")) is None
+    assert "data.cache = device does nothing on the CPU" in capsys.readouterr().err
+    assert cache(accelerator(), "train.batch_nodes=0") is None
 
 
 def test_a_whole_graph_is_copied_once_and_what_changes_in_every_step(store: Store) -> None:

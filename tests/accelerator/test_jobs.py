@@ -31,20 +31,22 @@ def trained(config: Config, device: torch.device, resume: bool = False) -> Path:
     return Path(config.run.dir)
 
 
-@pytest.mark.parametrize("resumed_on", ["the accelerator", "the CPU"])
-def test_resumed_training_equals_that_of_the_cpu(partition: Path, tmp_path: Path, resumed_on: str) -> None:
+def test_trainings_equal_those_of_the_cpu_and_go_on_from_a_checkpoint(partition: Path, tmp_path: Path) -> None:
+    """On the device or the CPU, wherever they were begun."""
+
     def config(run: str) -> Config:
-        return config_of(partition, tmp_path / run, "train.checkpoint_every=3")
+        return config_of(partition, tmp_path / run, "train.batch_nodes=100", "train.checkpoint_every=2")
 
     whole = trained(config("cpu"), CPU)
     begun = trained(config("begun"), accelerator())
-    cut_short(begun, tmp_path / "cut", 3)
-    resumed = trained(config("cut"), CPU if resumed_on == "the CPU" else accelerator(), resume=True)
-    for run in (begun, resumed):
+    cut_short(begun, tmp_path / "cut", 2)
+    cut_short(begun, tmp_path / "moved", 2)
+    resumed = trained(config("cut"), accelerator(), resume=True)
+    moved = trained(config("moved"), CPU, resume=True)
+    for run in (begun, resumed, moved):
         assert_close(flat_weights(run), flat_weights(whole))
         assert_close(torch.tensor(step_losses(run)), torch.tensor(step_losses(whole)))
-    if resumed_on == "the accelerator":
-        assert torch.equal(flat_weights(resumed), flat_weights(begun))
+    assert torch.equal(flat_weights(resumed), flat_weights(begun))
 
 
 @needs_dgl

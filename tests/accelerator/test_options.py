@@ -31,6 +31,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "average": ("plain", *NODEFORMER, "train.ema=0.9", "attention.temperature=0.02"),
     "bf16": ("plain", *NODEFORMER, "train.precision=bf16"),
     "walks": ("plain", *NODEFORMER, "train.sampling=walks", "train.schedule=cosine", "train.weight_decay=0.01"),
+    "rows on the device": ("plain", *NODEFORMER, "data.cache=device", "data.cache_memory=2KiB"),
     "mlp": ("words", *BASELINE, "model.name=mlp", "relation.order=0"),
     "gcn": ("words", *BASELINE, "model.name=gcn", "model.input_dropout=0.2"),
     "sgc": ("plain", *BASELINE, "model.name=sgc"),
