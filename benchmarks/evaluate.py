@@ -81,7 +81,7 @@ class Products:
 
     def __init__(self, model: NodeFormer, graph: FullGraph, whole: bool) -> None:
         self._hop = Hop(graph._shard.hops[0].segments)
-        self._states, self._whole = graph._room[0], whole
+        self._states, self._whole = graph._kept[0], whole
         self._chunks = graph._chunks(model, torch.get_num_threads())
         if whole:
             self._chunks = [slice(0, len(graph.nodes))]
@@ -215,7 +215,7 @@ def by_order(store: Store, pairs: int) -> dict[str, float]:
     graph.evaluate(model, 0)
     hop = Hop(graph._shard.hops[0].segments)
     sides = {"metis": hop, "random": in_random_order(hop, store.num_nodes)}
-    states, chunks = graph._room[0], graph._chunks(model, torch.get_num_threads())
+    states, chunks = graph._kept[0], graph._chunks(model, torch.get_num_threads())
 
     def sum_all(side: Hop, workers: Workers) -> None:
         for _ in workers.map(lambda rows: side.sums(rows, states, states[rows]).shape, chunks):

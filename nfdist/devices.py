@@ -64,6 +64,11 @@ def _asking(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(_asked[-1] if _asked else before)
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device, which the host does not wait for: torch has read it when this returns."""
+    return tensor.to(device, non_blocking=True)
+
+
 def placed(model: Module, device: torch.device) -> Module:
     """The module itself if it is on the device, or a copy that is."""
     assert isinstance(model, nn.Module)

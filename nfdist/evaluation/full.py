@@ -24,7 +24,7 @@ from nfdist.attention.kernel import Kernel
 from nfdist.attention.summary import KeySummary, summarize
 from nfdist.collectives import gather, together
 from nfdist.config import RelationConfig
-from nfdist.devices import exact_products, is_gpu, placed
+from nfdist.devices import exact_products, is_gpu, placed, sent
 from nfdist.errors import ConfigError
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.placement import CPU, Placement, Room
@@ -231,14 +231,14 @@ class FullGraph:
                     listener(index + 1, partial(self._shard.load, states[index % 2]))
 
     def _features(self, rows: slice) -> Tensor:
-        return self._store.take(self._node_ids(rows)).to(self._dtype).to(self.device)
+        return sent(self._store.take(self._node_ids(rows)).to(self._dtype), self.device)
 
     def _given(self, model: NodeFormer, split: Tensor | None, rows: slice) -> Tensor | None:
         """The labels that the model is given as inputs, if it takes any."""
         if model.label_input is None:
             return None
         assert split is not None
-        return training_labels(self._store, split, self._node_ids(rows)).to(self.device)
+        return sent(training_labels(self._store, split, self._node_ids(rows)), self.device)
 
     def _node_ids(self, rows: slice) -> Tensor:
         return torch.arange(self.nodes.start + rows.start, self.nodes.start + rows.stop)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nfdist.devices import sent
 from nfdist.graph.spill import Spill
 from nfdist.sparse.spmm import segment_spmm
 from nfdist.store.ranges import pieces
@@ -185,10 +186,11 @@ class Hop:
 
     def _sums(self, segment: EdgeSegment, rows: slice, states: Tensor) -> Tensor:
         indptr = segment.indptr[rows.start : rows.stop + 1]
-        sources = segment.sources[int(indptr[0]) : int(indptr[-1])].to(states.device)
+        sources = sent(segment.sources[int(indptr[0]) : int(indptr[-1])], states.device)
         weights = None if self.source_factors is None else self.source_factors.index_select(0, sources)
         of_edges = segment.weights_of(rows)
         if of_edges is not None:
-            of_edges = of_edges.to(states)
+            of_edges = sent(of_edges, states.device).to(states.dtype)
             weights = of_edges if weights is None else weights.mul_(of_edges)
-        return segment_spmm((indptr - indptr[0]).to(sources), sources, states, weights)
+        offsets = sent((indptr - indptr[0]).to(sources.dtype), states.device)
+        return segment_spmm(offsets, sources, states, weights)

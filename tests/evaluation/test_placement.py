@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from nfdist.devices import MemoryUse
+from nfdist.devices import MemoryUse, placed
 from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.evaluation.full import Evaluation, FullGraph
@@ -23,7 +23,8 @@ from nfdist.rendezvous import Place
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
-from tests.accelerator.device import accelerator, needs_worlds
+from tests.accelerator.counts import counted
+from tests.accelerator.device import accelerator, needs_counts, needs_worlds
 from tests.cli.runs import copied, train_run
 from tests.comparing import difference
 from tests.evaluation.building import Options, split_of_all, write_graph, write_weighted_graph
@@ -181,6 +182,17 @@ def _flat(column: Any) -> list[Any]:
     while pa.types.is_list(column.type):
         column = pc.list_flatten(column)
     return list(column.to_pylist())
+
+
+def test_the_host_waits_for_a_chunk_of_a_layer_once(graphs: Path) -> None:
+    needs_counts()
+    options, store = Options.named("defaults"), Store.open(graphs / "directed")
+    graph = FullGraph(store, Hops.open(store, 2), options.relation, World(), dtype=torch.float64, device=accelerator())
+    model = placed(options.build(store.num_features), graph.device)
+    graph.evaluate(model, SEED)  # decides where states lie, and draws directions
+    with counted() as counts:
+        graph.evaluate(model, SEED)
+    assert counts.syncs.total() <= model.model.layers, counts.table("syncs")
 
 
 @needs_dgl
