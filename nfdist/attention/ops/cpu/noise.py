@@ -22,9 +22,10 @@ def gumbel_of(halves: Tensor) -> Tensor:
 
 def keep_mask(key: int, node_ids: Tensor, channels: int, drop: float) -> tuple[Tensor, float]:
     """See `definition.keep_mask`."""
-    dropped = round(drop * 65536)
-    bits = hash_ids(_stream_keys(key, -(-channels // 4), node_ids.device)[None, :], node_ids[:, None])
-    return bits.view(torch.int16)[:, :channels] >= dropped - 32768, 65536 / (65536 - dropped)
+    dropped, streams = round(drop * 65536), -(-channels // 4)
+    bits = hash_ids(_stream_keys(key, streams, node_ids.device)[None, :], node_ids[:, None])
+    quarters = bits.flatten().view(torch.int16).view(len(node_ids), 4 * streams)
+    return quarters[:, :channels] >= dropped - 32768, 65536 / (65536 - dropped)
 
 
 def _stream_keys(key: int, streams: int, device: torch.device) -> Tensor:

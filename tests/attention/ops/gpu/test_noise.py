@@ -15,7 +15,7 @@ def test_noise_is_that_of_the_cpu(nodes: int, streams: int, dtype: torch.dtype) 
         assert torch.equal(gpu.gumbel(key, IDS[:nodes], streams, dtype), cpu.gumbel(key, IDS[:nodes], streams, dtype))
 
 
-@pytest.mark.parametrize(("nodes", "channels"), [(0, 8), (1, 1), (1001, 3), (1001, 64), (1001, 65)])
+@pytest.mark.parametrize(("nodes", "channels"), [(0, 3), (0, 8), (1, 1), (1001, 3), (1001, 64), (1001, 65)])
 def test_masks_are_those_of_the_cpu(nodes: int, channels: int) -> None:
     for drop in (0.0, 0.2, 0.999):
         (ours, factor), (theirs, wanted) = (
