@@ -167,6 +167,7 @@ class Problem:
             (F.cross_entropy(output.logits, self.labels, ignore_index=-1) + output.auxiliary_loss).backward()
 
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
                 passes()
