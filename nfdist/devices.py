@@ -64,11 +64,6 @@ def _asking(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(_asked[-1] if _asked else before)
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device, which the host does not wait for: torch has read it when this returns."""
-    return tensor.to(device, non_blocking=True)
-
-
 def placed(model: Module, device: torch.device) -> Module:
     """The module itself if it is on the device, or a copy that is."""
     assert isinstance(model, nn.Module)
@@ -90,8 +85,8 @@ def allocated_bytes(device: torch.device) -> Callable[[], float] | None:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A small tensor on a device, without waiting for what the device has still to do."""
-    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    """A tensor of the CPU on a device, without waiting for what the device has still to do."""
+    pinned = tensor.pin_memory() if device.type == "cuda" and tensor.layout == torch.strided else tensor
     return pinned.to(device, non_blocking=True)
 
 
@@ -209,11 +204,10 @@ class Copies:
         if not is_gpu(self.device):
             return tensor
         if self._stream is None:
-            return tensor.to(self.device, non_blocking=True)
-        dense = tensor.layout == torch.strided
+            return sent(tensor, self.device)
         with torch.cuda.stream(self._stream):
-            readable = tensor.pin_memory() if dense and not tensor.is_pinned() else tensor
-            copy = readable.to(self.device, non_blocking=True)
+            copy = sent(tensor, self.device)
+        dense = tensor.layout == torch.strided
         self._made += [copy] if dense else [copy.crow_indices(), copy.col_indices(), copy.values()]
         return copy
 
