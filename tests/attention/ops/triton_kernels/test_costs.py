@@ -19,7 +19,7 @@ def test_bytes_are_those_of_the_tensors(
     dtype: torch.dtype, channels: int, features: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "benchmarks")])
-    model: Any = importlib.import_module("gpu_model")
+    model: Any = importlib.import_module("kernel_costs")
     found = {}
     for kernel, arguments, _ in launches(dtype, channels, features):
         tensors = {argument.data_ptr(): argument.nbytes for argument in arguments if isinstance(argument, Tensor)}

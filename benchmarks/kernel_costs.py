@@ -1,6 +1,6 @@
 """What each Triton kernel of a layer reads, writes and computes, by its sizes: the counts behind a roofline.
 
-    python benchmarks/gpu_model.py [nodes=100000 heads=1 channels=64 features=50 draws=5 edges=200000 width=4]
+    python benchmarks/kernel_costs.py [nodes=100000 heads=1 channels=64 features=50 draws=5 edges=200000 width=4]
 
 Bytes are those of every tensor, once each, which caches can make of them at best; the rows that edges gather count once
 an edge. Arithmetic (`flops`) is that of products of tiles, and exponentials are counted apart: processors have other
