@@ -104,13 +104,21 @@ class MemoryUse:
 
 
 def memory_use(device: torch.device) -> MemoryUse | None:
-    """The memory of a device of its own; None on the CPU."""
+    """The memory of a device of its own; None on the CPU. It asks the driver, which is too slow for every step."""
+    peak = peak_bytes(device)
+    if peak is None:
+        return None
+    counters: Any = torch.get_device_module(device)
+    free, _ = counters.mem_get_info(device)
+    return MemoryUse(counters.memory_allocated(device), peak, free + counters.memory_reserved(device))
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most that tensors had on a device of its own so far; None on the CPU."""
     if not is_gpu(device):
         return None
     counters: Any = torch.get_device_module(device)
-    now, (free, _) = counters.memory_allocated(device), counters.mem_get_info(device)
-    reserved = counters.memory_reserved(device)
-    return MemoryUse(now, counters.max_memory_allocated(device), free + reserved)
+    return int(counters.max_memory_allocated(device))
 
 
 def reached(device: torch.device) -> Callable[[], bool]:

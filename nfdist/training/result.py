@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nfdist import __version__
-from nfdist.devices import describe, memory_use
+from nfdist.devices import describe, peak_bytes
 from nfdist.memory import peak_resident_bytes
 from nfdist.runs.ranking import rank
 
@@ -40,8 +40,8 @@ def summarize_seeds(per_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def peak_memory_bytes(device: torch.device) -> int:
     """The most that tensors took on a GPU, and on the CPU the largest resident set of this process."""
-    use = memory_use(device)
-    return peak_resident_bytes() if use is None else use.peak
+    peak = peak_bytes(device)
+    return peak_resident_bytes() if peak is None else peak
 
 
 def versions(device: torch.device) -> dict[str, str]:

@@ -24,7 +24,7 @@ class Shortage:
     def __init__(self, device: torch.device, world: World, config: TrainConfig) -> None:
         self._device, self._world, self._config = device, world, config
         self._num_nodes = 0
-        self._row_bytes = 0.0
+        self._row_bytes: float | None = None
         before = memory_use(device)
         self._before = 0 if before is None else before.now
 
@@ -34,8 +34,9 @@ class Shortage:
 
     def learn(self) -> None:
         """A step has fit; the first one tells what a node takes, before an evaluation can have taken more."""
-        if self._row_bytes == 0 and (use := memory_use(self._device)) is not None:
-            self._row_bytes = (use.peak - self._before) / max(1, self._num_nodes)
+        if self._row_bytes is None:
+            use = memory_use(self._device)
+            self._row_bytes = 0.0 if use is None else (use.peak - self._before) / max(1, self._num_nodes)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -57,7 +58,7 @@ class Shortage:
         if nodes == 0 or use.limit <= self._before:
             return f"{text}: use a GPU with more memory, or make [model] smaller"
         # Of a batch that has not fit, this is the least that its nodes take.
-        least = max(self._row_bytes, (use.peak - self._before + more) / nodes)
+        least = max(self._row_bytes or 0.0, (use.peak - self._before + more) / nodes)
         fits = _rounded_down(min(ROOM * (use.limit - self._before) / max(least, 1.0), ROOM * nodes))
         cure = f"set train.batch_nodes to at most {fits} (is {self._config.batch_nodes})"
         if self._config.batch_nodes == 0:
