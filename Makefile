@@ -10,7 +10,7 @@ BIN := .venv/bin
 # A worker more than cores, since some tests mostly wait, and at most four.
 TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 3 ? cores + 1 : 4 )))
 
-.PHONY: setup test test-slow test-multihost test-gpu test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
+.PHONY: setup test test-slow test-multihost test-gpu test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
 
 setup: .venv/ready
 
@@ -102,6 +102,10 @@ bench-verify: .venv/ready
 
 bench-epoch: .venv/ready
 	$(BIN)/python benchmarks/paper/epoch.py
+
+# On a host with GPUs; without one, python benchmarks/gpu.py --fake --roofline counts what a step asks of a GPU.
+bench-gpu: .venv/ready
+	$(BIN)/python benchmarks/gpu.py
 
 # Whether a benchmark is slower than at another commit: make bench-compare BASE=COMMIT BENCH="attention.py"
 bench-compare: .venv/ready

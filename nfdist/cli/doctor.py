@@ -50,6 +50,8 @@ def examine(host: Path = Path("/")) -> tuple[list[Check], list[str]]:
         checks.insert(1, check_partitioning())
     if torch is not None:
         devices = check_devices(torch, host)
+        if devices.facts["cuda"]:
+            check_kernels(devices)
         checks += [devices, check_commands(len(devices.facts["cuda"])), check_backends(torch)]
     return checks, missing
 
@@ -76,6 +78,19 @@ def check_devices(torch: Any, host: Path) -> Check:
             remedy = f"this host has an NVIDIA GPU: install a build of torch for it (this one is {torch.__version__})"
         check.slow("torch finds no CUDA device: training and evaluation run on the CPU", remedy)
     return check
+
+
+def check_kernels(check: Check) -> None:
+    """Whether the Triton kernels serve the CUDA devices."""
+    from nfdist.attention.ops import missing_for_kernels  # here, since it imports torch
+
+    lacking = missing_for_kernels()
+    check.facts["kernels"] = "triton" if lacking is None else "plain torch"
+    if lacking is not None:
+        check.slow(
+            f"attention on CUDA takes plain torch instead of kernels: this host lacks {lacking}",
+            'install it (pip install "nfdist[gpu]" for triton)',
+        )
 
 
 def check_commands(num_gpus: int) -> Check:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from nfdist.attention import ops
 from nfdist.cli import doctor, packages
 from nfdist.cli.check import fact_lines
 from nfdist.cli.main import main
@@ -70,6 +71,19 @@ def test_cuda_devices_are_listed_with_their_memory(tmp_path: Path) -> None:
     assert check.facts["cuda"] == [{"name": "H100", "memory_bytes": 80 << 30}] * 2
     assert check.findings == []
     assert "H100 (80.00 GiB), H100 (80.00 GiB)" in "\n".join(fact_lines([check]))
+
+
+@pytest.mark.parametrize(("lacking", "kernels"), [(None, "triton"), ("the package triton", "plain torch")])
+def test_what_attention_on_cuda_lacks_is_told(
+    lacking: str | None, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops, "missing_for_kernels", lambda: lacking)
+    check = doctor.Check("devices", {"cuda": [{}]})
+    doctor.check_kernels(check)
+    assert check.facts["kernels"] == kernels
+    assert [finding.problem for finding in check.findings] == (
+        [f"attention on CUDA takes plain torch instead of kernels: this host lacks {lacking}"] if lacking else []
+    )
 
 
 def test_host_without_cuda_is_slow_and_a_gpu_torch_cannot_see_is_named(tmp_path: Path) -> None:
