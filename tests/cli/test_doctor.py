@@ -16,7 +16,7 @@ import torch
 
 from nfdist.attention import ops
 from nfdist.cli import doctor, packages
-from nfdist.cli.check import fact_lines
+from nfdist.cli.check import Check, fact_lines
 from nfdist.cli.main import main
 from nfdist.config import RunConfig
 from nfdist.errors import ConfigError
@@ -78,7 +78,7 @@ def test_what_attention_on_cuda_lacks_is_told(
     lacking: str | None, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ops, "missing_for_kernels", lambda: lacking)
-    check = doctor.Check("devices", {"cuda": [{}]})
+    check = Check("devices", {"cuda": [{}]})
     doctor.check_kernels(check)
     assert check.facts["kernels"] == kernels
     assert [finding.problem for finding in check.findings] == (

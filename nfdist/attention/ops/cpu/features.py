@@ -1,6 +1,7 @@
 """Features of queries and keys, in chunks; the backward pass projects again instead of keeping what it can."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nfdist.attention.ops.chunks import by_head, chunks, rows_last
+from nfdist.attention.ops.key_features import KeyLogs, KeyMap
 
 
 def _forward(keys: Tensor, directions: Tensor, half_square: float, out: Tensor | None = None) -> Tensor:
@@ -23,22 +25,6 @@ def _backward(keys: Tensor, grad: Tensor, directions: Tensor, half_square: float
     projected = torch.bmm(directions.t().expand(len(grad), -1, -1), grad)
     projected.addcmul_(grad.sum(1, keepdim=True), keys.movedim(0, -1), value=-2 * half_square)
     return projected.movedim(-1, 0)
-
-
-class _KeyLogs(torch.autograd.Function):
-    """Keeps nothing but the keys for its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
-        ctx.save_for_backward(keys, directions)
-        ctx.half_square = half_square
-        return _forward(keys, directions, half_square)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        keys, directions = ctx.saved_tensors
-        return _backward(keys, grad, directions, ctx.half_square), None, None
 
 
 class _Project(torch.autograd.Function):
@@ -83,5 +69,5 @@ class _Project(torch.autograd.Function):
 
 
 # See `definition`, which has their types.
-key_logs = _KeyLogs.apply
+key_logs = partial(KeyLogs.apply, KeyMap(_forward, _backward))
 project = _Project.apply

@@ -4,14 +4,13 @@ Features lie in memory node after node, [n, h, m]: the edge likelihood gathers t
 """
 
 import math
-from typing import Any
+from functools import partial
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from nfdist.attention.ops.key_features import KeyLogs, KeyMap, Project
 from nfdist.attention.ops.triton_kernels.launch import addressable, arithmetic, count, launch, tile
 
 _BLOCK_NODES = 64
@@ -125,60 +124,7 @@ def _key_logs_backward_kernel(
     tl.store(grad_keys + (rows[:, None] * heads + head) * channels + columns[None, :], made, mask=mask)
 
 
-class _KeyLogs(torch.autograd.Function):
-    """Keeps nothing but the keys for its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, keys: Tensor, directions: Tensor, half_square: float) -> Tensor:
-        ctx.save_for_backward(keys, directions)
-        ctx.half_square = half_square
-        return _forward(keys, directions, half_square)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        keys, directions = ctx.saved_tensors
-        return _backward(keys, grad, directions, ctx.half_square), None, None
-
-
-class _Project(torch.autograd.Function):
-    """Makes the keys again instead of keeping them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        query_weight: Tensor,
-        query_bias: Tensor,
-        key_weight: Tensor,
-        key_bias: Tensor,
-        directions: Tensor,
-        half_square: float,
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(hidden, query_weight, key_weight, key_bias, directions)
-        ctx.half_square = half_square
-        queries = torch.addmm(query_bias, hidden, query_weight.t())
-        keys = _rows_by_head(hidden, key_weight, key_bias, directions.shape[1])
-        return queries.unflatten(1, (-1, len(directions))), _forward(keys, directions, half_square)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_queries: Tensor, grad_logs: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, query_weight, key_weight, key_bias, directions = ctx.saved_tensors
-        keys = _rows_by_head(hidden, key_weight, key_bias, directions.shape[1])
-        grad_keys = _backward(keys, grad_logs, directions, ctx.half_square).flatten(1)
-        grad_queries = grad_queries.flatten(1)
-        grad_hidden = torch.mm(grad_queries, query_weight).addmm_(grad_keys, key_weight)
-        query_grads = torch.mm(grad_queries.t(), hidden), grad_queries.sum(0)
-        return grad_hidden, *query_grads, torch.mm(grad_keys.t(), hidden), grad_keys.sum(0), None, None
-
-
-def _rows_by_head(hidden: Tensor, weight: Tensor, bias: Tensor, width: int) -> Tensor:
-    """A linear map of hidden states, [n, h, width], node after node."""
-    rows = torch.addmm(bias, hidden, weight.t())
-    return rows.view(len(hidden), len(weight) // width, width)
-
-
+_KEY_MAP = KeyMap(_forward, _backward)
 # See `definition`, which has their types.
-key_logs = _KeyLogs.apply
-project = _Project.apply
+key_logs = partial(KeyLogs.apply, _KEY_MAP)
+project = partial(Project.apply, _KEY_MAP)
