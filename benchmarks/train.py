@@ -49,8 +49,9 @@ from nfdist.runs.run import METRICS_FILE, Run
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
-from nfdist.training.batches import Assembler, Batch, fetch
+from nfdist.training.batches import Assembler, Batch
 from nfdist.training.optimization import make_optimizer
+from nfdist.training.prefetching import fetch
 from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Position, Sampler
 from nfdist.training.step import Counts, Stepper

@@ -1,8 +1,9 @@
 """The edges inside a batch of nodes, in time proportional to the in-edges of its targets."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,13 +30,19 @@ class InEdges(NamedTuple):
     weights: NDArray[np.float32] | None = None
 
 
+class Scratch(NamedTuple):
+    """One entry a node: whether it is a source, and its place among them."""
+
+    inside: NDArray[np.bool_]
+    places: NDArray[np.int32]
+
+
 class Induction:
-    """Scratch of one entry a node, kept between batches: whether a node is a source, and its place among them."""
+    """Any number of threads may find edges at once; each then has a scratch of its own, kept for later batches."""
 
     def __init__(self, num_nodes: int) -> None:
-        self._inside = np.zeros(num_nodes, dtype=bool)
-        self._places = np.empty(num_nodes, dtype=np.int32)
-        self._lock = Lock()
+        self._num_nodes = num_nodes
+        self._unused: deque[Scratch] = deque()  # which threads may share
 
     def edges(
         self,
@@ -59,11 +66,11 @@ class Induction:
             for part, group in groups
             for piece in _in_edges(part, targets[group], shifted[group], edges_at_once, weighted)
         ]
-        with self._marked(sources):
-            found = in_threads(self._edges_inside, work)
+        with self._marked(sources) as scratch:
+            found = in_threads(partial(_edges_inside, scratch), work)
             if loops:
-                inside = np.flatnonzero(self._inside.take(targets))
-                added = shifted[inside] | self._places.take(targets[inside])
+                inside = np.flatnonzero(scratch.inside.take(targets))
+                added = shifted[inside] | scratch.places.take(targets[inside])
                 found.append((added, np.ones(len(added), np.float32)))
         edges, weights = _distinct(
             np.concatenate([np.empty(0, dtype=np.int64), *(edges for edges, _ in found)]),
@@ -76,35 +83,41 @@ class Induction:
         return Adjacency(torch.from_numpy(indptr), torch.from_numpy(places), len(sources), weighing)
 
     @contextmanager
-    def _marked(self, sources: NDArray[np.int64]) -> Iterator[None]:
-        """The scratch is this batch's alone, and clean again afterwards."""
-        places = np.arange(len(sources), dtype=np.int32)
-        with self._lock:
-            try:
-                self._places[sources] = places
-                repeated = np.flatnonzero(self._places.take(sources) != places)  # overwritten by a later place
-                if len(repeated):
-                    raise PartitionError(
-                        f"node id {sources[repeated[0]]} is in the batch twice: give distinct node ids"
-                    )
-                self._inside[sources] = True
-                yield
-            finally:
-                self._inside[sources] = False
+    def _marked(self, sources: NDArray[np.int64]) -> Iterator[Scratch]:
+        """A scratch that is this batch's alone, and clean again afterwards."""
+        numbers = np.arange(len(sources), dtype=np.int32)
+        scratch = self._taken()
+        try:
+            scratch.places[sources] = numbers
+            repeated = np.flatnonzero(scratch.places.take(sources) != numbers)  # overwritten by a later place
+            if len(repeated):
+                raise PartitionError(f"node id {sources[repeated[0]]} is in the batch twice: give distinct node ids")
+            scratch.inside[sources] = True
+            yield scratch
+        finally:
+            scratch.inside[sources] = False
+            self._unused.append(scratch)
 
-    def _edges_inside(self, edges: InEdges) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Target row and source place, side by side in one integer, of every edge from a source of the batch.
+    def _taken(self) -> Scratch:
+        try:
+            return self._unused.pop()
+        except IndexError:
+            return Scratch(np.zeros(self._num_nodes, dtype=bool), np.empty(self._num_nodes, dtype=np.int32))
 
-        And the weight of each, if these edges have any.
-        """
-        # Positions are in range by construction; "clip" spares the copy that numpy's own check makes.
-        positions = joined(edges.starts, edges.counts)
-        sources = edges.sources.take(positions, mode="clip")
-        kept = np.flatnonzero(self._inside.take(sources, mode="clip"))
-        targets = edges.targets.take(np.searchsorted(np.cumsum(edges.counts), kept, side="right"))
-        rows: NDArray[np.int64] = targets | self._places.take(sources.take(kept))
-        weights = np.empty(0, np.float32) if edges.weights is None else edges.weights.take(positions.take(kept))
-        return rows, weights
+
+def _edges_inside(scratch: Scratch, edges: InEdges) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Target row and source place, side by side in one integer, of every edge from a source of the batch.
+
+    And the weight of each, if these edges have any.
+    """
+    # Positions are in range by construction; "clip" spares the copy that numpy's own check makes.
+    positions = joined(edges.starts, edges.counts)
+    sources = edges.sources.take(positions, mode="clip")
+    kept = np.flatnonzero(scratch.inside.take(sources, mode="clip"))
+    targets = edges.targets.take(np.searchsorted(np.cumsum(edges.counts), kept, side="right"))
+    rows: NDArray[np.int64] = targets | scratch.places.take(sources.take(kept))
+    weights = np.empty(0, np.float32) if edges.weights is None else edges.weights.take(positions.take(kept))
+    return rows, weights
 
 
 def _in_edges(
@@ -123,10 +136,11 @@ def _distinct(
 
     All copies of an edge weigh the same, as they are stored.
     """
+    # A stable sort merges what is in order already: targets, mostly, and then their loops.
     if weights is None:
-        edges.sort()
+        edges.sort(kind="stable")
     else:
-        order = np.argsort(edges)
+        order = np.argsort(edges, kind="stable")
         edges, weights = edges[order], weights[order]
     fresh = np.concatenate([np.ones(min(len(edges), 1), dtype=bool), edges[1:] != edges[:-1]])
     if fresh.all():

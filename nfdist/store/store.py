@@ -124,6 +124,7 @@ class Store(Description):
         super().__init__(directory, manifest)
         self._held = held
         self._bounds = np.array([0, *(part.stop for part in manifest.parts)], dtype=np.int64)
+        self._induction = Induction(self.num_nodes)
 
     @staticmethod
     def open(directory: Path | str, parts: Sequence[int] | None = None) -> "Store":
@@ -259,10 +260,6 @@ class Store(Description):
             for (number, part), edges in parts
         }
         return Store(self.directory, self.manifest, held)
-
-    @cached_property
-    def _induction(self) -> Induction:
-        return Induction(self.num_nodes)
 
     @cached_property
     def _originals(self) -> IdIndex:

@@ -1,8 +1,5 @@
-"""Batches: the rows, labels and edges that a step is made of, made ahead of time by a thread of their own."""
+"""Batches: the rows, labels and edges that a step is made of, made when they are asked for."""
 
-import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -27,6 +24,7 @@ from nfdist.world import World
 
 Self = TypeVar("Self", bound="Fetched")
 Preparation = Callable[["Batch"], "Batch"]  # what is worked out on the CPU before a batch goes to a device
+Taken = tuple[list[Tensor], Position]  # the node ids of all ranks for a batch, and the position after it
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Assembler:
-    """Reads batches from a store. In a world of several ranks it may talk to the others, so all must assemble alike.
+    """Reads batches from a store, for any number of threads at once unless it `joins_ranks`.
 
-    `split` [nodes] says for which nodes labels count. `world` is used by one thread alone.
+    `split` [nodes] says for which nodes labels count. `world` is that of such threads alone.
     """
 
     store: GraphStore
@@ -109,6 +107,15 @@ class Assembler:
     world: World
     dtype: torch.dtype = torch.float32
     cache: RowCache | None = None
+
+    @property
+    def joins_ranks(self) -> bool:
+        """Whether ranks talk to each other about a batch: then one thread of each assembles all, in the same order."""
+        return self.store.remote or self._crosses_ranks
+
+    @property
+    def _crosses_ranks(self) -> bool:
+        return self.relation.scope == "world" and self.world.size > 1 and self.relation.num_patterns > 0
 
     def assemble(self, node_ids: list[Tensor], after: Position, buffer: "Buffer | None" = None) -> Batch:
         """The batch of this rank, given the node ids of all ranks. Every rank must call this.
@@ -132,7 +139,7 @@ class Assembler:
     def _relations(self, node_ids: list[Tensor]) -> tuple[list[Relation], Halo | None]:
         assert self.hops.weighted == self.relation.weights
         own, hops = node_ids[self.world.rank], range(1, self.relation.num_patterns + 1)
-        if self.relation.scope == "rank" or self.world.size == 1 or not hops:
+        if not self._crosses_ranks:
             patterns = [self.hops.induced(hop, own) for hop in hops]
             return [Relation.build(pattern, self.relation.normalize, self.dtype) for pattern in patterns], None
         everyone = torch.cat(node_ids)
@@ -189,12 +196,11 @@ class Fetched:
     ) -> None:
         self._assembler, self._sampler, self._position = assembler, sampler, position
         self._epochs, self._prepared = epochs, prepared
-        self._copies = Copies(device)
-        self._buffers, self._made = [Buffer(device)], 0
+        self._buffer, self._copies = Buffer(device), Copies(device)
         self.waited_seconds = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
-        while (made := self._timed(self._make)) is not None:
+        while (made := self._timed(self._next)) is not None:
             yield made.here()
 
     def __enter__(self: Self) -> Self:
@@ -203,119 +209,42 @@ class Fetched:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         pass
 
-    def _timed(self, get: Callable[[], "Sent | None"]) -> "Sent | None":
+    def _timed(self, get: Callable[[], Sent | None]) -> Sent | None:
         started = time.perf_counter()
         batch = get()
         self.waited_seconds = time.perf_counter() - started
         return batch
 
-    def _make(self) -> "Sent | None":
-        """The next batch; its features stay as they are until all buffers were used again."""
+    def _next(self) -> Sent | None:
+        """The next batch; its features stay as they are until the one after it is made."""
+        taken = self._take()
+        return None if taken is None else self._make(taken, self._buffer, self._copies)
+
+    def _take(self) -> Taken | None:
+        """What the next batch is of; None after the last."""
         if self._position.epoch >= self._epochs:
             return None
         node_ids, self._position = self._sampler.take(self._position)
-        self._made += 1
-        buffer = self._buffers[self._made % len(self._buffers)]
-        sent = self._send(self._assembler.assemble(node_ids, self._position, buffer))
+        return node_ids, self._position
+
+    def _make(self, taken: Taken, buffer: Buffer, copies: Copies) -> Sent:
+        sent = self._send(self._assembler.assemble(*taken, buffer), copies)
         buffer.copied = sent.arrival
         return sent
 
-    def _send(self, batch: Batch, earlier: Batch | None = None) -> "Sent":
+    def _send(self, batch: Batch, copies: Copies, earlier: Batch | None = None) -> Sent:
         """The batch, prepared and on its way to the device."""
-        moved = self._prepared(batch).moved(self._copies, earlier)
-        return Sent(moved, self._copies.arrival())
+        moved = self._prepared(batch).moved(copies, earlier)
+        return Sent(moved, copies.arrival())
 
 
 class Repeated(Fetched):
     """The same batch for every epoch, for steps that take the whole graph: made once, on first use."""
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._position.epoch >= self._epochs:
-            return
-        node_ids, self._position = self._sampler.take(self._position)
-        whole = self._assembler.assemble(node_ids, self._position, self._buffers[0])
-        batch = self._send(whole).here()
-        yield batch
-        while self._position.epoch < self._epochs:
-            self._position = self._sampler.take(self._position)[1]
-            batch = self._send(replace(whole, after=self._position), batch).here()
+        whole: Batch | None = None
+        batch: Batch | None = None
+        while (taken := self._take()) is not None:
+            whole = replace(whole, after=taken[1]) if whole else self._assembler.assemble(*taken, self._buffer)
+            batch = self._send(whole, self._copies, batch).here()
             yield batch
-
-
-class Prefetched(Fetched):
-    """Batches that are each made while the one before is in use.
-
-    When it is closed early, every rank has made the same number of batches: as many as were used, and one more.
-    """
-
-    def __init__(
-        self,
-        assembler: Assembler,
-        sampler: Sampler,
-        position: Position,
-        epochs: int,
-        device: torch.device,
-        prepared: Preparation = lambda batch: batch,
-    ) -> None:
-        super().__init__(assembler, sampler, position, epochs, device, prepared)
-        self._ready: queue.Queue[Sent | BaseException | None] = queue.Queue()
-        self._changed = threading.Condition()
-        self._buffers.append(Buffer(device))  # for the batch that is made beside one in use
-        self._used, self._closed = 0, False
-        self._thread = threading.Thread(target=self._run, name="nfdist batches", daemon=True)
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[Batch]:
-        while (made := self._timed(self._next)) is not None:
-            yield made.here()
-            with self._changed:
-                self._used += 1
-                self._changed.notify()
-
-    def _next(self) -> "Sent | None":
-        made = self._ready.get()
-        if isinstance(made, BaseException):
-            raise made
-        return made
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if kind is None:  # after a failure the thread may be waiting for a rank that is lost
-            self._thread.join()
-
-    def _run(self) -> None:
-        # One quiet thread beside a step that wants all cores: it takes the moments in which they wait for each other.
-        torch.set_num_threads(1)
-        self._copies.enter_thread()
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        try:
-            while self._wanted() and (batch := self._make()) is not None:
-                self._ready.put(batch)
-            self._ready.put(None)
-        except BaseException as error:
-            self._ready.put(error)
-
-    def _wanted(self) -> bool:
-        """Wait until one batch is in use and none is ahead, or until nobody wants another."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._made < self._used + 2)
-            return self._made < self._used + 2
-
-
-def fetch(
-    assembler: Assembler,
-    sampler: Sampler,
-    position: Position,
-    epochs: int,
-    device: torch.device,
-    prepared: Preparation = lambda batch: batch,
-) -> Fetched:
-    """The batches from a position to the end of an epoch, in the background where that keeps something busy.
-
-    That is a GPU, or a network that brings rows. A step on the processor leaves no core idle, and all of them making a
-    batch together are sooner done than one of them beside a step, whose threads and ranks would wait for it.
-    """
-    background = is_gpu(device) or assembler.store.remote
-    return (Prefetched if background else Fetched)(assembler, sampler, position, epochs, device, prepared)

@@ -91,6 +91,7 @@ def train(
             initial_weights=initial_weights,
             trial=trial,
             row_cache=make_row_cache(config, graph.store, device, world, dtype),
+            local_ranks=place.local_size,
         )
         earlier, restored = None, None
         if trial is None:

@@ -28,9 +28,10 @@ from nfdist.runs.run import Run
 from nfdist.signals import StopRequest
 from nfdist.training.accumulated import Accumulated, Meeting
 from nfdist.training.average import WeightAverage
-from nfdist.training.batches import Assembler, Batch, Fetched, Repeated, fetch
+from nfdist.training.batches import Assembler, Batch, Fetched, Repeated
 from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
+from nfdist.training.prefetching import fetch
 from nfdist.training.preparation import Preparation
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import peak_memory_bytes, versions
@@ -48,7 +49,10 @@ EvaluationHook = Callable[[int, int, float | None], None]  # of a seed, an epoch
 
 @dataclass(frozen=True)
 class Job:
-    """What the seeds of a run share; a `trial` is told of every evaluation on every rank, and may raise to end them."""
+    """What the seeds of a run share; a `trial` is told of every evaluation on every rank, and may raise to end them.
+
+    `local_ranks` are on this host, whose cores they share.
+    """
 
     config: Config
     world: World
@@ -63,6 +67,7 @@ class Job:
     initial_weights: dict[str, Tensor] | None
     trial: EvaluationHook | None = None
     row_cache: RowCache | None = None
+    local_ranks: int = 1
 
 
 class Trainer:
@@ -150,9 +155,9 @@ class Trainer:
         graph, relation = job.graph, job.config.relation
         read = (graph.loading_store, graph.loading_hops, relation, self.split, graph.loading)
         assembler = Assembler(*read, job.dtype, job.row_cache)
-        make = fetch if job.config.train.batch_nodes else Repeated
         prepared = Preparation(self.model, self.task, self.seed, job.config.train.label_inputs, job.device)
-        return make(assembler, self.sampler, position, job.config.train.epochs, job.device, prepared)
+        wanted = (assembler, self.sampler, position, job.config.train.epochs, job.device, prepared)
+        return fetch(*wanted, job.local_ranks) if job.config.train.batch_nodes else Repeated(*wanted)
 
     def _begin(self) -> None:
         """From here on what happens counts for the next step."""

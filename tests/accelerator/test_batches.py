@@ -14,7 +14,8 @@ from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.task import Task
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
-from nfdist.training.batches import Assembler, Batch, Prefetched, Repeated, fetch
+from nfdist.training.batches import Assembler, Batch, Repeated
+from nfdist.training.prefetching import Prefetched, fetch
 from nfdist.training.preparation import Preparation
 from nfdist.training.row_cache import RowCache, make_row_cache
 from nfdist.training.sampling import Pools, Position, WholeGraph
@@ -24,6 +25,7 @@ from tests.accelerator.device import accelerator, needs_counts
 from tests.accelerator.graphs import build_graph
 
 pytestmark = pytest.mark.accelerator
+WORKERS = pytest.mark.parametrize("workers", [1, 2, 5])
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,15 @@ def assert_the_same(moved: Batch, wanted: Batch) -> None:
     assert moved.directions.device == device
 
 
-def test_batches_arrive_as_they_were_made(store: Store) -> None:
-    assembler, position = assembler_of(store), Position()
-    with fetch(assembler, pools_of(store), position, 2, accelerator(), preparation_of(store)) as batches:
+def test_batches_for_a_device_are_made_ahead(store: Store) -> None:
+    with fetch(assembler_of(store), pools_of(store), Position(), 1, accelerator()) as batches:
         assert type(batches) is Prefetched
+
+
+@WORKERS
+def test_batches_arrive_as_they_were_made(store: Store, workers: int) -> None:
+    assembler, position, prepared = assembler_of(store), Position(), preparation_of(store)
+    with Prefetched(assembler, pools_of(store), position, 2, accelerator(), prepared, workers) as batches:
         for batch in batches:
             node_ids, after = pools_of(store).take(position)
             wanted = assembler.assemble(node_ids, after)
@@ -77,11 +84,12 @@ def test_batches_arrive_as_they_were_made(store: Store) -> None:
     assert position.epoch == 2
 
 
+@WORKERS
 @pytest.mark.parametrize("cached", [0, 40, 120])
-def test_rows_that_stay_on_the_device_are_joined_with_the_others(cached: int, store: Store) -> None:
+def test_rows_that_stay_on_the_device_are_joined_with_the_others(cached: int, workers: int, store: Store) -> None:
     plain, rows = assembler_of(store), store.take(torch.arange(cached)).to(accelerator())
     caching, position = replace(plain, cache=RowCache(rows)), Position()
-    with fetch(caching, pools_of(store), position, 1, accelerator(), preparation_of(store)) as batches:
+    with Prefetched(caching, pools_of(store), position, 1, accelerator(), preparation_of(store), workers) as batches:
         for batch in batches:
             node_ids, position = pools_of(store).take(position)
             assert_the_same(batch, plain.assemble(node_ids, position))
@@ -119,11 +127,13 @@ def test_a_whole_graph_is_copied_once_and_what_changes_in_every_step(store: Stor
     assert not torch.equal(*(batch.directions for batch in batches[:2] if batch.directions is not None))
 
 
-def test_no_step_waits_for_a_batch_on_the_device(store: Store) -> None:
+@WORKERS
+def test_no_step_waits_for_a_batch_on_the_device(store: Store, workers: int) -> None:
     needs_counts()
+    assembler, prepared = assembler_of(store), preparation_of(store)
     with (
         counted() as counts,
-        fetch(assembler_of(store), pools_of(store), Position(), 1, accelerator(), preparation_of(store)) as batches,
+        Prefetched(assembler, pools_of(store), Position(), 1, accelerator(), prepared, workers) as batches,
     ):
         assert sum(batch.num_nodes for batch in batches) == store.num_nodes
     assert counts.of_thread().syncs.total() == 0, counts.table("syncs")

@@ -1,5 +1,6 @@
 """Whole training jobs on an accelerator come to what they come to on the CPU, and go on from a checkpoint as there."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,11 @@ def trained(config: Config, device: torch.device, resume: bool = False) -> Path:
     return Path(config.run.dir)
 
 
-def test_trainings_equal_those_of_the_cpu_and_go_on_from_a_checkpoint(partition: Path, tmp_path: Path) -> None:
-    """On the device or the CPU, wherever they were begun."""
+def test_trainings_equal_those_of_the_cpu_and_go_on_from_a_checkpoint(
+    partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the device, with five threads that make its batches, or the CPU, wherever they were begun."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
 
     def config(run: str) -> Config:
         return config_of(partition, tmp_path / run, "train.batch_nodes=100", "train.checkpoint_every=2")

@@ -1,6 +1,7 @@
 """No byte of a partition is used before it was checked, and none is checked that is not used."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,34 @@ def test_a_block_is_checked_when_it_is_used_and_no_other(tmp_path: Path) -> None
     ):
         with pytest.raises(CheckpointError, match=altered):
             use()
+
+
+def test_threads_that_read_at_once_are_refused_what_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_module, "BLOCK_BYTES", 1 << 10)
+    path, block = tmp_path / "numbers", (1 << 10) // 8
+    numbers = np.arange(512 * block)
+    path.write_bytes(numbers.tobytes())
+    stored = recorded(path)
+    flip(path, 8 * 300 * block)
+    gate = Gate(path, stored)
+    column = Column(torch.from_numpy(np.frombuffer(gate.content, np.int64).copy()), gate)
+    generator = np.random.default_rng(0)
+    reads = [generator.choice(len(numbers), 200) for _ in range(100)]
+
+    def refused(rows: Any) -> bool:
+        try:
+            column.at(rows)
+        except PartitionError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(refused, reads))
+    assert found == [bool((rows // block == 300).any()) for rows in reads]
+    assert True in found
+    assert False in found
 
 
 def test_rows_beyond_the_end_are_refused() -> None:
