@@ -39,7 +39,7 @@ def test_trainings_equal_those_of_the_cpu_and_go_on_from_a_checkpoint(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
 
     def config(run: str) -> Config:
-        return config_of(partition, tmp_path / run, "train.batch_nodes=100", "train.checkpoint_every=2")
+        return config_of(partition, tmp_path / run, "train.batch_nodes=100", "train.checkpoint_every=2", "train.keep=9")
 
     whole = trained(config("cpu"), CPU)
     begun = trained(config("begun"), accelerator())

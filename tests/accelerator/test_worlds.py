@@ -57,14 +57,20 @@ def trained(world: World, runs: dict[str, str], cut: str) -> None:
         device = accelerator(world.rank) if name == "device" else torch.device("cpu")
         train(settings.parse(runs[name]), place, world, device, resume=False)
     if world.rank == 0:
-        cut_short(Path(settings.parse(runs["device"]).run.dir), Path(cut), 2)
+        cut_short(Path(settings.parse(runs["device"]).run.dir), Path(cut), 1)
     train(settings.parse(runs["cut"]), place, world, accelerator(world.rank), resume=True)
 
 
 def test_a_world_of_two_trains_and_goes_on_as_on_the_cpu(partition: Path, tmp_path: Path) -> None:
     """Attention and relations over both ranks, of order 2, with dropout, noise and edge loss."""
     needs_worlds(2)
-    options = ["train.batch_nodes=40", "train.accumulate=2", "train.epochs=1", "train.checkpoint_every=1"]
+    options = [
+        "train.batch_nodes=40",
+        "train.accumulate=2",
+        "train.epochs=1",
+        "train.checkpoint_every=1",
+        "train.keep=9",
+    ]
     names = ("device", "cpu", "cut")
     runs = {name: settings.dump(config_of(partition, tmp_path / name, *options)) for name in names}
     run_world(2, trained, runs, str(tmp_path / "cut"))

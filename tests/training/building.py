@@ -102,8 +102,10 @@ def refused(world: World, texts: list[str]) -> list[str]:
 def cut_short(run: Path, cut: Path, step: int) -> None:
     """What a run's directory would be had it ended right after a step."""
     shutil.copytree(run, cut)
-    for path in (cut / "checkpoints" / "seed-0").glob("step-*"):
-        if int(path.name.removeprefix("step-")) > step:
+    checkpoints = {int(path.name.removeprefix("step-")): path for path in (cut / "checkpoints/seed-0").glob("step-*")}
+    assert step in checkpoints, f"train.keep has left {sorted(checkpoints)} alone"
+    for made, path in checkpoints.items():
+        if made > step:
             shutil.rmtree(path)
 
 
