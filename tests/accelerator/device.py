@@ -40,7 +40,7 @@ def needs_counts() -> None:
     accelerator()
 
 
-def assert_close(found: Tensor, wanted: Tensor) -> None:
+def assert_close(found: Tensor, wanted: Tensor, tolerance: float | None = None) -> None:
     """Equal to what the CPU has, but for the order of sums: operations of devices have one of their own."""
-    tolerance = {torch.float64: 1e-7, torch.float32: 1e-3}[wanted.dtype]
+    tolerance = tolerance or {torch.float64: 1e-7, torch.float32: 1e-3}[wanted.dtype]
     assert float((found - wanted).abs().max()) <= tolerance * float(wanted.abs().max())

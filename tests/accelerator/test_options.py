@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "idgl": ("plain", *BASELINE, "model.name=idgl", "train.edge_loss=0.1"),
     "idgl by anchors": ("plain", *BASELINE, "model.name=idgl", "model.idgl.anchors=20", "train.edge_loss=0.1"),
 }
+# Which factors are rounded, and where to, depends on the processor; Adam makes of a small gradient's sign a whole step.
+TOLERANCES = {"bf16": 0.05}
 
 
 @pytest.fixture(scope="module")
@@ -60,4 +62,4 @@ def test_an_option_trains_as_on_the_cpu(case: str, graphs: Path, tmp_path: Path)
         assert result is not None
         runs.append((flat_weights(path), torch.tensor(step_losses(path))))
     for found, wanted in zip(runs[1], runs[0], strict=True):
-        assert_close(found, wanted)
+        assert_close(found, wanted, TOLERANCES.get(case))
