@@ -50,7 +50,7 @@ def parse_bytes(name: str, text: str) -> int:
 
 def format_bytes(size: int) -> str:
     """A size that `parse_bytes` reads as no less than it is."""
-    return f"{-(-size // 2**20)}MiB"
+    return f"{-(-size // 2**20)}MiB" if size >= 2**20 else f"{-(-size // 2**10)}KiB" if size >= 2**10 else f"{size}"
 
 
 def is_shortage(error: BaseException) -> bool:

@@ -44,9 +44,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"configuration {str(path)!r} cannot be read ({reason}): name a TOML file or a partition"
-        ) from error
+        cure = "name a TOML file or a partition"
+        if isinstance(error, IsADirectoryError):
+            reason, cure = "a folder that is no partition", f"{cure}; a run goes on by its TOML file and --resume"
+        raise ConfigError(f"configuration {str(path)!r} cannot be read ({reason}): {cure}") from error
     return parse_toml(text, str(path))
 
 

@@ -34,7 +34,7 @@ from nfdist.config import Config
 from nfdist.fields import each_setting
 from nfdist.files import replace_file
 from nfdist.store.store import Store
-from nfdist.tune.usual import usual_config
+from nfdist.tune.usual import needs_scaling, usual_config
 
 SEARCHED_NODES, MOST_SEARCHED = 10_000, 4  # small graphs have few nodes to validate on, and short trainings
 SEEDS = (0, 1, 2, 3, 4)
@@ -84,10 +84,14 @@ class Search:
     def _base(self, partition: Path) -> Config:
         """Where the search begins."""
         method = self.row.id.rpartition("-")[2]
-        splits = min(MOST_SEARCHED, -(-SEARCHED_NODES // Store.open(partition).num_nodes))
+        store = Store.open(partition)
+        splits = min(MOST_SEARCHED, -(-SEARCHED_NODES // store.num_nodes))
         overrides = [f"data.split={SPLIT}", f"train.seeds={list(SEEDS[:splits])}"]
         own = configure(str(partition), [*overrides, *(WITHOUT_GRAPH if self.row.dataset == NO_GRAPH else ())], {})
-        chosen = configure(own, []) if method == "nodeformer" else usual_config(own, method)
+        if method != "nodeformer":
+            chosen = usual_config(own, method, standardize=needs_scaling(store.manifest))
+        else:
+            chosen = configure(own, [])
         return replace(chosen, run=replace(chosen.run, dir=str(self.folder / "run"), device="cpu"))
 
     def _tune(self, base: Path, minutes: float) -> float:

@@ -75,5 +75,5 @@ def _line(row: Row) -> str:
     smoothed_test, smoothed_valid = (
         "-" if score is None else f"{score:.4f}" for score in (row.smoothed_test, row.smoothed_valid)
     )
-    costs = f"{row.seconds:>10.1f}{row.parameters:>12,}"
+    costs = f"{row.seconds:>10.1f}{row.parameters:>12,}" + row.one_class * "  answers one class alone"
     return f"{row.model:12}{test:>18}{row.valid:>10.4f}{smoothed_test:>15}{smoothed_valid:>10}{costs}"

@@ -10,7 +10,7 @@ model's probabilities, Y the training labels and Â the normalized edges of the 
 The answer is G_K divided by what the same steps make of 1 for every node: a mean of answers, which Â alone is not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from nfdist.collectives import total
 from nfdist.evaluation.propagation import Make, Propagation
+from nfdist.evaluation.thresholds import shift
 from nfdist.graph.split import has_label
 from nfdist.log import Progress
 from nfdist.model.task import Task
@@ -38,12 +39,16 @@ Keep = Callable[[str, int, Make], None]  # the name of an iterate, its width, an
 
 @dataclass(frozen=True)
 class Strengths:
-    """a and the scale of the correction, and b of the smoothing; None where there is none."""
+    """a and the scale of the correction, and b of the smoothing; None where there is none.
+
+    `shifts` are those of nfdist/evaluation/thresholds.py, if any.
+    """
 
     correction: float | None = None
     scale: float | str | None = None
     smoothing: float | None = None
     steps: int = STEPS
+    shifts: tuple[float, ...] = ()
 
     @property
     def any(self) -> bool:
@@ -52,7 +57,12 @@ class Strengths:
 
     def facts(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        return {**asdict(self), "shifts": list(self.shifts)}
+
+    @staticmethod
+    def of(facts: Mapping[str, Any]) -> "Strengths":
+        """From what `facts` gave; TypeError if that is something else."""
+        return Strengths(**{**facts, "shifts": tuple(facts.get("shifts", ()))})
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,7 @@ class Smoother:
         if strengths.smoothing is not None:
             states = self._iterate(self.start, strengths.smoothing, strengths.steps, self.width, keep, "answers")
             self._fill(lambda rows: answers_of(self.task, self.propagation.load(states, rows, self.width)))
-        self._fill(lambda rows: logits_of(self.task, self._answers[rows]))
+        self._fill(lambda rows: shift(self.task, logits_of(self.task, self._answers[rows]), strengths.shifts))
         return self._answers
 
     def correct(self, strengths: Strengths, keep: Keep | None = None) -> None:

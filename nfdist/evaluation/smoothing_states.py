@@ -16,6 +16,7 @@ from nfdist.evaluation.propagation import Make, Propagation
 from nfdist.evaluation.smoothed import Smoothed
 from nfdist.evaluation.smoothing import Rows, Strengths, answers_of, logits_of
 from nfdist.evaluation.stored_relation import stored_sums
+from nfdist.evaluation.thresholds import shift
 from nfdist.graph.hop import Hop
 from nfdist.store.gate import Column
 
@@ -58,7 +59,7 @@ class SmoothingStates:
         """What was remembered, with its files; LookupError or TypeError if that is something else."""
         if facts is None:
             return None
-        strengths = Strengths(**facts["strengths"])
+        strengths = Strengths.of(facts["strengths"])
         errors = None if strengths.correction is None else mapped[ERRORS]
         answers = None if strengths.smoothing is None else mapped[ANSWERS]
         return SmoothingStates(strengths, float(facts["mean_error"]), mapped[ROOTS], errors, answers)
@@ -77,7 +78,7 @@ class SmoothingStates:
         if self.answers is not None:
             start = known.start(answers)
             answers = answers_of(known.task, _last_step(self.answers, start, self.strengths.smoothing, node_ids, hops))
-        return logits_of(known.task, answers)
+        return shift(known.task, logits_of(known.task, answers), self.strengths.shifts)
 
 
 def _last_step(before: Column, first: Tensor, strength: float | None, node_ids: Tensor, hops: Sequence[Hop]) -> Tensor:

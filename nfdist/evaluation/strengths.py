@@ -6,6 +6,7 @@ of validation rows alone.
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from torch import Tensor
 from nfdist import files
 from nfdist.collectives import broadcast_text, together
 from nfdist.errors import CheckpointError
+from nfdist.evaluation.metrics.metric import METRICS
 from nfdist.evaluation.placement import ROWS_AT_ONCE
 from nfdist.evaluation.scores import Scores, direction, score
 from nfdist.evaluation.smoothing import AUTO, STEPS, Smoother, Strengths, answers_of, logits_of
+from nfdist.evaluation.thresholds import matching_shifts
 from nfdist.graph.split import has_label
 from nfdist.graph.workers import Workers
 from nfdist.model.loading import TrainedModel
@@ -52,6 +55,7 @@ class Choice:
         most = max(len(CORRECTIONS), len(SMOOTHINGS))
         self._sums = propagation.tensor(most, len(self._valid), smoother.width)
         self._logits = propagation.tensor(len(self._valid), smoother.outputs)
+        self._best_logits = propagation.tensor(*self._logits.shape) if METRICS[self._metric].by_order else None
         self._best, self._rank = Strengths(), self._ranked(raw)
 
     def choose(self) -> Strengths:
@@ -60,7 +64,11 @@ class Choice:
         correction = self._correct()
         if correction is not None:
             self._smooth(correction)
-        return self._best
+        if self._best_logits is None or not self._best.any:
+            return self._best
+        known, world = self._smoother.rows, self._smoother.propagation.world
+        shifts = matching_shifts(world, known.task, known.logits[self._valid], self._best_logits)
+        return replace(self._best, shifts=shifts)
 
     def _correct(self) -> Strengths | None:
         """Try all corrections; the best of them, whether or not it is better than none."""
@@ -121,6 +129,8 @@ class Choice:
         found = self._ranked(score(world, smoother.task, self._metric, self._logits, labels, split))
         if found > self._rank:
             self._rank, self._best = found, strengths
+            if self._best_logits is not None:
+                self._best_logits, self._logits = self._logits, self._best_logits
         return found
 
     def _ranked(self, scores: Scores) -> float:
@@ -140,17 +150,17 @@ def read_strengths(world: World, run: Run | None, trained: TrainedModel, metric:
     def read() -> dict[str, Any] | None:
         if run is None:
             return None
-        path, cure = _file(run, trained), "remove it, and they are chosen anew"
+        path, cure = _file(run, trained), "remove it, and the strengths of smoothing are chosen anew"
         found = read_record(path, run.id, cure)
         if found is None or (found.get("checkpoint"), found.get("metric")) != (trained.fingerprint, metric):
             return None
         try:
-            return Strengths(**found["strengths"]).facts()
+            return Strengths.of(found["strengths"]).facts()
         except (LookupError, TypeError):
             raise CheckpointError(f"{path} holds no strengths that this nfdist knows: {cure}") from None
 
     facts = json.loads(broadcast_text(world, json.dumps(together(world, read)), 0, "strengths"))
-    return None if facts is None else Strengths(**facts)
+    return None if facts is None else Strengths.of(facts)
 
 
 def write_strengths(world: World, run: Run | None, trained: TrainedModel, metric: str, strengths: Strengths) -> None:

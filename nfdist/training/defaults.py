@@ -98,9 +98,13 @@ def describe_choice(graph: Description, config: Config, homophily: float | None)
     """One line that says how a training without settings of its own goes about a graph."""
     batch, model = config.train.batch_nodes, config.model
     said = "all nodes in every step" if batch == 0 else f"batches of {batch:,} of its {graph.num_nodes:,} nodes"
-    said += f", at most {config.train.epochs} epochs, {graph.num_edges:,} edges"
+    train = config.train
+    said += f", at most {train.epochs} epochs, learning rate {train.learning_rate:g} ({train.schedule})"
+    said += f", early stop after {train.early_stop} without progress" if train.early_stop else ""
+    said += f", {graph.num_edges:,} edges"
     if homophily is not None:
-        said += f", whose ends are {'' if homophily >= ALIKE else 'not '}alike ({homophily:.2f})"
+        alike = "" if homophily >= ALIKE else "not "
+        said += f", whose ends are {alike}of one class more than by chance ({homophily:.2f} of 1)"
     if model.graph_layers:
         said += f", with {model.branch_share:.0%} of the answer by a branch of graph convolutions"
     if model.input_dropout:

@@ -24,7 +24,7 @@ from nfdist.store.store import Store
 from nfdist.training.job import OWN_TO_HOST, flat, train
 from nfdist.tune.search import first_line
 from nfdist.tune.svg import ACCENT, GRID, PALE, Drawing, Scale
-from nfdist.tune.usual import usual_config
+from nfdist.tune.usual import needs_scaling, usual_config
 from nfdist.world import World
 
 TABLE_FILE, PICTURE_FILE = "compare.csv", "compare.svg"
@@ -49,6 +49,7 @@ class Row:
     parameters: int | None = None
     larger_is_better: bool = True
     reason: str = ""
+    one_class: bool = False  # is all that its best epoch answers, for some seed
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -59,10 +60,10 @@ class Row:
 
 def configurations(base: Config, names: Sequence[str], overrides: Sequence[str], out: Path) -> dict[str, Config]:
     """The settings of every model: those of `base` for its own model, else its usual ones, with overrides on top."""
-    found = {}
+    found, scaled = {}, needs_scaling(Store.open(base.data.partition).manifest)
     for name in names:
         model_class(name)
-        config = base if name == base.model.name else usual_config(base, name, overrides)
+        config = base if name == base.model.name else usual_config(base, name, overrides, standardize=scaled)
         place = replace(config.run, dir=str(out / name))
         found[name] = replace(config, run=place, observe=replace(config.observe, port=0))
     return found
@@ -144,6 +145,7 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
         sum(result["seconds"][phase] for phase in ("train", "evaluate", "checkpoint")),
         sum(parameter.numel() for parameter in model.parameters()),
         all(best.get("larger_is_better", True) for best in bests),
+        one_class=any(best.get("predicted_classes") == 1 for best in bests),
     )
     return row, None
 

@@ -11,6 +11,7 @@ from typing import Any
 from nfdist import settings
 from nfdist.config import Config
 from nfdist.model.build import MODELS
+from nfdist.store.manifest import Manifest
 from nfdist.tune.search_space import nested
 
 COMMON: Mapping[str, Any] = {
@@ -18,7 +19,6 @@ COMMON: Mapping[str, Any] = {
     "model.channels": 64,
     "model.dropout": 0.5,
     "model.norm": "none",
-    "model.standardize": False,
     "relation.order": 1,
     "train.learning_rate": 0.01,
     "train.weight_decay": 5e-4,
@@ -67,14 +67,20 @@ SHARED = (
 )
 
 
-def usual_config(base: Config, name: str, overrides: Sequence[str] = ()) -> Config:
+def needs_scaling(manifest: Manifest) -> bool:
+    """Whether features may be of any scale, as columns of a table and dense matrices are, unlike words of a text."""
+    schema = manifest.schema
+    return schema.normalize != "row" and (schema.is_named or manifest.feature_kind == "dense")
+
+
+def usual_config(base: Config, name: str, overrides: Sequence[str] = (), *, standardize: bool = False) -> Config:
     """A model's usual settings on the graph, split, seeds and batches of a configuration, with overrides on top.
 
-    NodeFormer's are the defaults.
+    NodeFormer's are the defaults. Baselines take features as they are, or standardized ones.
     """
     tables = settings.parse_toml(settings.dump(base), "configuration")
     shared: dict[str, Any] = {section: tables[section] for section in SHARED_SECTIONS}
-    usual = OWN[name] if name == "nodeformer" else {**COMMON, **OWN[name]}
+    usual = OWN[name] if name == "nodeformer" else {**COMMON, **OWN[name], "model.standardize": standardize}
     values = {"model.name": name, **{key: attrgetter(key)(base) for key in SHARED}, **usual}
     for key, value in values.items():
         shared = settings.merged(shared, nested(key, value))

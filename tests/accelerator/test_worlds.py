@@ -76,8 +76,8 @@ def test_a_world_of_two_trains_and_goes_on_as_on_the_cpu(partition: Path, tmp_pa
     run_world(2, trained, runs, str(tmp_path / "cut"))
     for name in ("device", "cut"):
         assert_close(flat_weights(tmp_path / name), flat_weights(tmp_path / "cpu"))
-        losses = [torch.tensor(step_losses(tmp_path / run)) for run in (name, "cpu")]
-        assert_close(*losses)
+        found, wanted = (torch.tensor(step_losses(tmp_path / run)) for run in (name, "cpu"))
+        assert_close(found, wanted)
     assert torch.equal(flat_weights(tmp_path / "cut"), flat_weights(tmp_path / "device"))
 
 

@@ -52,9 +52,13 @@ def dense_smooth(edges: Tensor, known: Rows, strengths: Strengths) -> Tensor:
         ones = iterated(edges, torch.ones_like(start[:, :1]), strengths.smoothing, strengths.steps)
         answers = answers / ones if multi else answers
     log = answers.clamp(min=LEAST).log()
+    shifts = torch.tensor(strengths.shifts or [0.0] * (known.task.num_classes if multi else 1), dtype=log.dtype)
     if multi:
-        return log - (1 - answers).clamp(min=LEAST).log()
-    return log - log.mean(1, keepdim=True) if known.task.kind == "binary" else log
+        return log - (1 - answers).clamp(min=LEAST).log() + shifts
+    log = log - log.mean(1, keepdim=True) if known.task.kind == "binary" else log
+    if len(log[0]) == 2:  # half of it to either class
+        log = log + torch.stack([-shifts[0], shifts[0]]) / 2
+    return log
 
 
 def iterated(edges: Tensor, start: Tensor, strength: float, steps: int) -> Tensor:

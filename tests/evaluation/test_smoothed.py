@@ -9,7 +9,7 @@ from nfdist.config import Config
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.scores import score
 from nfdist.evaluation.smoothed import Smoothed, Subject, smooth_model
-from nfdist.evaluation.smoothing import STEPS, Rows, Strengths
+from nfdist.evaluation.smoothing import Rows, Strengths
 from nfdist.evaluation.strengths import read_strengths, write_strengths
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.run import Run
@@ -72,7 +72,7 @@ def test_strengths_of_nothing_leave_raw_answers(graph: FullGraph, run: Run, trai
     smoothed = done(graph, run, of)
     assert smoothed.logits is of.known.logits
     assert smoothed.scores == of.raw
-    assert smoothed.facts()["strengths"] == {"correction": None, "scale": None, "smoothing": None, "steps": STEPS}
+    assert smoothed.facts()["strengths"] == Strengths().facts()
 
 
 def test_without_validation_labels_there_is_one_line_and_no_smoothing(

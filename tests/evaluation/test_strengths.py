@@ -12,8 +12,10 @@ from nfdist.errors import CheckpointError
 from nfdist.evaluation.scores import Scores, score
 from nfdist.evaluation.smoothing import AUTO, Rows, Smoother, Strengths
 from nfdist.evaluation.strengths import CORRECTIONS, SCALES, SMOOTHINGS, Choice, read_strengths, write_strengths
+from nfdist.graph.split import has_label
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.run import Run
+from nfdist.store.source_graph import VALID
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.evaluation.building import LARGE, PAPER, SMALL, TWO_HOPS, full_graph, write_graph
@@ -63,7 +65,27 @@ def by_definition(edges: Tensor, known: Rows, split: Tensor) -> Strengths:
     best = max(corrections, key=value)  # the first of equal ones
     smoothed = [replace(start, smoothing=smoothing) for start in (Strengths(), best) for smoothing in SMOOTHINGS]
     middle = len(SMOOTHINGS)
-    return max([Strengths(), *smoothed[:middle], *corrections, *smoothed[middle:]], key=value)
+    found = max([Strengths(), *smoothed[:middle], *corrections, *smoothed[middle:]], key=value)
+    if METRICS[known.task.kind] == "accuracy" or not found.any:
+        return found
+    valid = (split == VALID) & has_label(known.labels)
+    return replace(found, shifts=yes_shifts(known, dense_smooth(edges, known, found), valid))
+
+
+def yes_shifts(known: Rows, smoothed: Tensor, valid: Tensor) -> tuple[float, ...]:
+    """From the middle between the last answer of yes and the first of no, if as many say yes as before."""
+    margins = [one if known.task.kind == "multi" else one[:, 1:] - one[:, :1] for one in (known.logits, smoothed)]
+    found = []
+    for raw, column in zip(*(one[valid].T for one in margins), strict=True):
+        ascending, no = column.sort().values, int((raw <= 0).sum())
+        found.append(-float(ascending[max(no - 1, 0) : no + 1].mean()))
+    return tuple(found)
+
+
+def assert_alike(found: Strengths, wanted: Strengths) -> None:
+    """The same but for the rounding of shifts."""
+    assert replace(found, shifts=()) == replace(wanted, shifts=())
+    assert found.shifts == pytest.approx(wanted.shifts, rel=1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -73,8 +95,12 @@ def test_they_are_those_of_the_dense_definition(size: int, graphs: Path) -> None
     for task in TASKS:
         for kind in ("directed", "undirected"):
             wanted.append(by_definition(normalized_edges(Store.open(graphs / kind)), *known_rows(task, 60)))
-    assert by_rank == [wanted] * size
     assert any(strengths.any for strengths in wanted)  # so that something was chosen
+    assert any(strengths.shifts for strengths in wanted)
+    for found in by_rank:
+        for one, other in zip(found, wanted, strict=True):
+            assert_alike(one, other)
+    assert by_rank == [by_rank[0]] * size
 
 
 def test_test_labels_are_not_looked_at(graphs: Path) -> None:
@@ -104,7 +130,7 @@ def stored(graphs: Path, tmp_path: Path) -> tuple[Run, TrainedModel]:
 
 
 def test_they_are_kept_for_the_very_model_and_metric(stored: tuple[Run, TrainedModel]) -> None:
-    (run, trained), world, strengths = stored, World(), Strengths(0.5, AUTO, 0.8)
+    (run, trained), world, strengths = stored, World(), Strengths(0.5, AUTO, 0.8, shifts=(0.25, -3.0))
     assert read_strengths(world, run, trained, "accuracy") is None
     write_strengths(world, run, trained, "accuracy", strengths)
     assert read_strengths(world, run, trained, "accuracy") == strengths
@@ -117,5 +143,7 @@ def test_altered_ones_are_refused(stored: tuple[Run, TrainedModel]) -> None:
     write_strengths(world, run, trained, "accuracy", Strengths(0.5, 2.0))
     (path,) = (run.path / "smoothing").iterdir()
     flip(path, 100)
-    with pytest.raises(CheckpointError, match=r"was altered .*: remove it, and they are chosen anew"):
+    with pytest.raises(
+        CheckpointError, match=r"was altered .*: remove it, and the strengths of smoothing are chosen anew"
+    ):
         read_strengths(world, run, trained, "accuracy")

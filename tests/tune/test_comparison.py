@@ -79,7 +79,7 @@ def test_a_model_that_cannot_run_is_a_row_with_the_reason(
     rows = compared(configurations(config_of(graph, *OVERRIDES), ["gat", "mlp"], OVERRIDES, tmp_path))
     assert [(row.model, row.reason) for row in rows] == [("mlp", ""), ("gat", "DGL cannot be imported")]
     write_comparison(rows, tmp_path)
-    assert "gat,,,,,,,,,DGL cannot be imported" in (tmp_path / "compare.csv").read_text()
+    assert "gat,,,,,,,,,DGL cannot be imported,False" in (tmp_path / "compare.csv").read_text()
 
 
 def test_models_are_named_once_and_known() -> None:

@@ -29,6 +29,7 @@ class Metric:
     undefined: float | None = None  # the score of labeled nodes whose denominators are all 0
     default_for: tuple[str, ...] = ()  # the kinds of tasks for which "auto" stands for it
     refusal: Callable[[Task], str | None] = lambda task: None  # what a task lacks to be scored by it
+    by_order: bool = False  # of the answers of yes, wherever yes begins
 
 
 METRICS: dict[str, Metric] = {}

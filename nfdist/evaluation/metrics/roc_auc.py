@@ -58,5 +58,13 @@ def refusal(task: Task) -> str | None:
 
 
 register(
-    Metric("roc_auc", True, averaged=True, count_together=count_pairs, default_for=("binary", "multi"), refusal=refusal)
+    Metric(
+        "roc_auc",
+        larger_is_better=True,
+        averaged=True,
+        count_together=count_pairs,
+        default_for=("binary", "multi"),
+        refusal=refusal,
+        by_order=True,
+    )
 )
