@@ -244,7 +244,11 @@ def test_invalid_toml_names_file_and_line(tmp_path: Path, text: str, line: int) 
 
 def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"name = '\xff'")
-    for name, reason in (("absent.toml", "No such file"), (".", "a folder that is no partition"), ("latin", "can't decode")):
+    for name, reason in (
+        ("absent.toml", "No such file"),
+        (".", "a folder that is no partition"),
+        ("latin", "can't decode"),
+    ):
         with pytest.raises(ConfigError, match=reason) as caught:
             load(tmp_path / name, [])
         assert str(tmp_path) in str(caught.value)

@@ -3,14 +3,17 @@
 import hashlib
 import json
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from experiments import ROOT, Experiment
 
-from nfdist import seeds
+from nfdist import seeds, settings
+from nfdist.config import Config
 from nfdist.errors import PartitionError
+from nfdist.fields import each_setting
 from nfdist.files import checksum
 from nfdist.partitioning.sources.formats.source_format import Located
 from nfdist.partitioning.sources.locate import locate
@@ -36,8 +39,20 @@ def data_digest(row: Experiment, source: Located) -> str:
 
 
 def row_digest(row: Experiment, source: Located) -> str:
-    """A name for what a row computes: configuration, overrides and data."""
-    return digest_of([row.script, read_toml(ROOT / row.config), row.overrides, data_digest(row, source)])
+    """A name for what a row computes: its settings and data.
+
+    A setting that is what it was before it existed is left out: an older result stays that of its row.
+    """
+    config = settings.load(ROOT / row.config, row.overrides)
+    counted = [(name, setting.metadata["before"]) for name, setting in each_setting(Config) if _counts(name)]
+    values = ((name, attrgetter(name)(config), before) for name, before in counted)
+    meant = {name: value for name, value, before in values if before is None or value != before}
+    return digest_of([row.script, meant, data_digest(row, source)])
+
+
+def _counts(name: str) -> bool:
+    """Whether a setting is one of what is computed, not of where."""
+    return name.partition(".")[0] not in ("run", "observe") and name != "data.partition"
 
 
 def digest_of(content: Any) -> str:

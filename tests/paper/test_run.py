@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,21 @@ def test_a_finished_row_is_not_run_again_unless_it_changed(tmp_path: Path) -> No
     changed = Experiment(**{**vars(ROW), "overrides": ("model.heads=2",)})
     assert not workshop.is_done(changed)
     assert [run.state_of(workshop, row) for row in (ROW, changed)] == ["done", "changed"]
+
+
+@pytest.mark.parametrize(
+    ("override", "same"),
+    [
+        ("train.ema=0.0", True),  # what it was before it existed
+        ("train.ema=0.9", False),
+        ("run.dir=elsewhere", True),
+        ("model.heads=2", False),
+    ],
+)
+def test_a_result_stays_that_of_its_row_as_long_as_the_row_means_the_same(override: str, same: bool) -> None:
+    source = located_source(ROW)
+    assert source is not None
+    assert (row_digest(replace(ROW, overrides=(override,)), source) == row_digest(ROW, source)) == same
 
 
 def test_a_failed_row_is_told_without_folders_and_tried_again(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_search_begins_with_usual_settings_and_ends_with_its_minutes(searching
     assert not searching.is_done(4.0)
     searching.run(4.0)
     base = settings.load(searching.folder / "base.toml")
-    assert (base.model.name, base.model.standardize, base.train.seeds) == ("gcn", False, (0, 1, 2, 3))
+    assert (base.model.name, base.model.standardize, base.train.seeds) == ("gcn", True, (0, 1, 2, 3))  # dense features
     children = searching.workshop.children
     assert isinstance(children, Searching)
     assert asked_minutes(children) == pytest.approx([4, 2, 1])  # half a minute is not worth another start
