@@ -213,7 +213,7 @@ class FullGraph:
             epilogue = model.branch_epilogue(branch, index)
             if index == 0:
                 features = fill_gaps(self._features(rows), model.feature_means)
-                hidden = branch.first_state(features, epilogue, given(rows))
+                hidden = branch.first_state(branch.input.prepare(features), epilogue, given(rows))
             else:
                 before = states[1 - index % 2]
                 neighbors = self._shard.neighbors(before, rows, 1)

@@ -111,7 +111,7 @@ class StatesPredictor:
     ) -> Tensor:
         branch = model.branch
         assert branch is not None
-        hidden = branch.first_state(features, model.branch_epilogue(branch, 0), labels)
+        hidden = branch.first_state(branch.input.prepare(features), model.branch_epilogue(branch, 0), labels)
         for index in range(1, branch.num_layers + 1):
             neighbors = self._neighbors(hops[:1], totals[:1], self._states.branch[index - 1 : index], hidden)
             hidden = branch.next_state(index, hidden, neighbors, model.branch_epilogue(branch, index))

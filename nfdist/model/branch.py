@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from nfdist.graph.neighbors import Neighbors
-from nfdist.model.epilogue import Dropout, Epilogue, add_norm
+from nfdist.model.epilogue import Epilogue, add_norm
 from nfdist.model.label_input import LabelInput, label_terms
-from nfdist.model.linear import InputLinear, UndrawnLinear
+from nfdist.model.linear import InputLinear, PreparedRows, UndrawnLinear
 
 
 class GraphBranch(nn.Module):
@@ -46,12 +46,10 @@ class GraphBranch(nn.Module):
         assert norm is None or isinstance(norm, nn.LayerNorm)
         return norm
 
-    def first_state(
-        self, features: Tensor, epilogue: Epilogue, labels: Tensor | None = None, dropout: Dropout | None = None
-    ) -> Tensor:
+    def first_state(self, rows: PreparedRows, epilogue: Epilogue, labels: Tensor | None = None) -> Tensor:
         """State 0 [n, c] of rows of features, and of labels that are given as inputs."""
-        embedded = self.input(features, dropout)
-        return add_norm([embedded, *label_terms(self.label_input, labels, len(features))], epilogue)
+        embedded = self.input.product(rows)
+        return add_norm([embedded, *label_terms(self.label_input, labels, len(embedded))], epilogue)
 
     def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
         """State `index`, from 1, of rows with the state before, by their neighbors' states before."""

@@ -1,5 +1,7 @@
 """Linear maps of a model's rows: features that may be sparse, and weights that are drawn by name."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,17 +48,43 @@ class InputLinear(UndrawnLinear):
 
     def forward(self, features: Tensor, dropout: Dropout | None = None) -> Tensor:
         """In the weights' own type, even under autocast."""
+        return self.product(self.prepare(features, dropout))
+
+    def prepare(self, features: Tensor, dropout: Dropout | None = None) -> "PreparedRows":
+        """What the product takes: the same for all inputs of a model, and as large as the features."""
+        if features.layout == torch.sparse_csr:
+            return _prepare_sparse(features, dropout)
+        rows = features - self.center if self.standardize else features
+        if dropout is None:
+            return PreparedRows(rows)
+        keep, factor = dropout.mask(slice(None), rows)
+        drop = keep.logical_not_()
+        return PreparedRows(
+            rows.masked_fill_(drop, 0) if self.standardize else rows.masked_fill(drop, 0), factor=factor
+        )
+
+    def product(self, rows: "PreparedRows") -> Tensor:
+        """W of prepared rows, and b."""
         weight = self.weight * self.scale if self.standardize else self.weight
-        if features.layout != torch.sparse_csr:
-            rows = features - self.center if self.standardize else features
-            if dropout is not None:
-                keep, factor = dropout.mask(slice(None), rows)
-                rows = rows * keep * factor
-            return F.linear(rows, weight, self.bias).to(self.weight.dtype)
-        embedded = sparse_product(features, weight.t(), dropout)
+        dropped = weight if rows.factor == 1 else weight * rows.factor
+        if rows.entries is None:
+            return F.linear(rows.values, dropped, self.bias).to(self.weight.dtype)
+        embedded = propagate(rows.entries, dropped.t(), rows.values.to(dropped.dtype))
         if self.standardize:  # the same for every row: these stay sparse
             embedded = embedded - weight @ self.center
         return embedded if self.bias is None else self.bias + embedded
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Features [n, f], centered and dropped, or with `entries` the values of sparse ones; all are to be times `factor`.
+
+    Sparse rows are not centered: their product is.
+    """
+
+    values: Tensor
+    entries: Adjacency | None = None
+    factor: float = 1.0
 
 
 def standardize(model: nn.Module, mean: Tensor, deviation: Tensor) -> None:
@@ -66,15 +94,25 @@ def standardize(model: nn.Module, mean: Tensor, deviation: Tensor) -> None:
             module.set_statistics(mean, deviation)
 
 
-def sparse_product(rows: Tensor, table: Tensor, dropout: Dropout | None = None) -> Tensor:
+def _prepare_sparse(rows: Tensor, dropout: Dropout | None) -> PreparedRows:
+    if dropout is None:
+        return PreparedRows(rows.values(), _entries(rows))
+    lengths, entries_there = rows.crow_indices().diff(), rows.col_indices().numel()
+    node_ids = dropout.node_ids.repeat_interleave(lengths, output_size=entries_there)
+    keep = seeds.keep_pairs(
+        dropout.key, node_ids, rows.col_indices().long(), dropout.rate
+    )  # by ids of node and feature
+    return PreparedRows(rows.values() * keep, _entries(rows), dropout.factor)
+
+
+def sparse_product(rows: Tensor, table: Tensor) -> Tensor:
     """Sparse CSR rows [n, f] times a dense table [f, c]; only the table has a gradient, so none is of size [n, f]."""
+    return propagate(_entries(rows), table, rows.values().to(table.dtype))
+
+
+def _entries(rows: Tensor) -> Adjacency:
+    """Where sparse CSR rows [n, f] have values."""
     entries: Adjacency | None = _ENTRIES.get(rows)
     if entries is None:
         entries = _ENTRIES[rows] = Adjacency(rows.crow_indices(), rows.col_indices(), rows.shape[1])
-    values = rows.values().to(table.dtype)
-    if dropout is not None:  # by the ids of node and feature
-        lengths, entries_there = rows.crow_indices().diff(), rows.col_indices().numel()
-        node_ids = dropout.node_ids.repeat_interleave(lengths, output_size=entries_there)
-        keep = seeds.keep_pairs(dropout.key, node_ids, rows.col_indices().long(), dropout.rate)
-        values = values * keep * dropout.factor
-    return propagate(entries, table, values)
+    return entries

@@ -29,7 +29,7 @@ from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.label_input import LabelInput, label_terms
 from nfdist.model.layer import AttentionLayer, BoundLayer
-from nfdist.model.linear import InputLinear, UndrawnLinear
+from nfdist.model.linear import InputLinear, PreparedRows, UndrawnLinear
 from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes, feature_dropout
 from nfdist.world import World
 
@@ -134,13 +134,13 @@ class NodeFormer(nn.Module):
         """
         features = fill_gaps(features, self.feature_means)
         self._check(features, relations, draw, auxiliary_scale, halo)
-        dropout = feature_dropout(self.model, draw, self.training)
-        embedded = [self.input(features, dropout), *label_terms(self.label_input, draw.labels, len(features))]
+        rows = self.input.prepare(features, feature_dropout(self.model, draw, self.training))  # the branch's, too
+        embedded = [self.input.product(rows), *label_terms(self.label_input, draw.labels, len(features))]
         with full_precision(features.device):  # exponents and sums need their digits
             output = self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
             if self.branch is None:
                 return output
-            branch_logits = self._convolve(self.branch, features, relations, draw, world or World(), halo)
+            branch_logits = self._convolve(self.branch, rows, relations, draw, world or World(), halo)
             return Output(self.branch.mix(output.logits, branch_logits), output.auxiliary_loss)
 
     def _attend(
@@ -189,15 +189,14 @@ class NodeFormer(nn.Module):
     def _convolve(
         self,
         branch: GraphBranch,
-        features: Tensor,
+        rows: PreparedRows,
         relations: Sequence[Relation],
         draw: Draw,
         world: World,
         halo: Halo | None,
     ) -> Tensor:
         """The logits of the graph branch."""
-        dropout = feature_dropout(self.model, draw, self.training)
-        hidden = branch.first_state(features, self.branch_epilogue(branch, 0, draw), draw.labels, dropout)
+        hidden = branch.first_state(rows, self.branch_epilogue(branch, 0, draw), draw.labels)
         for index in range(1, branch.num_layers + 1):
             states = hidden if halo is None else halo.extend(hidden, world)
             neighbors = BatchNeighbors(relations[:1], states)

@@ -49,7 +49,7 @@ class Suggestion:
     """A trial to be made: its settings, and how Optuna is told of it."""
 
     def __init__(self, study: "Study", asked: Any) -> None:
-        self.number, self.values = int(asked.number), dict(asked.params)
+        self.number, self.values = int(asked.number), _plain(asked.params)
         self._study, self._asked = study, asked
 
     def report(self, step: int, score: float) -> bool:
@@ -222,6 +222,11 @@ def _distribution(values: Choices | Interval) -> Any:
     return kinds.FloatDistribution(values.low, values.high, log=values.log, step=values.step)
 
 
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as people write them: a few steps of 0.1 are 0.3, not 0.30000000000000004."""
+    return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in values.items()}
+
+
 def _trial(one: Any) -> Trial:
     reported = one.intermediate_values
     attributes = one.user_attrs
@@ -229,7 +234,7 @@ def _trial(one: Any) -> Trial:
     return Trial(
         number=one.number,
         state="interrupted" if INTERRUPTED in attributes else state,
-        values=dict(one.params),
+        values=_plain(one.params),
         score=one.value if state == "complete" else None,
         last=reported[max(reported)] if reported else None,
         seconds=attributes.get(SECONDS),
