@@ -9,7 +9,7 @@ from nfdist.tune.search_space import Space, Value, own_values, parse_space
 _RATE = {"low": 1e-3, "high": 3e-2, "log": True}
 _COMMON: Mapping[str, Any] = {
     "train.learning_rate": _RATE,
-    "train.weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
+    "train.weight_decay": {"low": 1e-6, "high": 1e-1, "log": True},
     "model.dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
     "model.input_dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
     "model.channels": [32, 64, 128],
@@ -70,11 +70,27 @@ _GRAPH_TO_SMOOTHING: Mapping[str, Any] = {
     "model.jumping_knowledge": True,
     "attention.noise_draws": 2,
 }
+# Wide, slow and held back by a strong decay, for neighbors that are not alike: launch/best/actor.toml's values.
+_STRONG_DECAY: Mapping[str, Any] = {
+    "model.graph_layers": 0,
+    "relation.gate": "sigmoid",
+    "train.edge_loss": 0.0,
+    "model.layers": 2,
+    "model.channels": 128,
+    "model.dropout": 0.7,
+    "model.input_dropout": 0.0,
+    "model.jumping_knowledge": False,
+    "model.standardize": False,
+    "attention.noise_draws": 2,
+    "train.learning_rate": 1e-3,
+    "train.weight_decay": 5e-2,
+}
 # What a study begins with after a configuration's own values: other places worth a look, which few trials might miss.
 _STARTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "nodeformer": (
         {**_GRAPH_TO_SMOOTHING, "model.standardize": False},
         {**_GRAPH_TO_SMOOTHING, "model.standardize": False, "model.dropout": 0.3, "model.input_dropout": 0.2},
+        _STRONG_DECAY,
     ),
 }
 _OF_THE_GRAPH = ("model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")

@@ -33,8 +33,9 @@ def test_the_first_trials_can_be_trained_and_begin_with_the_own_values(order: in
     space = default_space(base)
     own, *others = starts(base, space)
     assert own == own_values(base, space)
-    assert [other["model.layers"] for other in others] == [1, 1]
-    assert all(other.get("relation.gate", "none") == "none" for other in others), "the graph is left to smoothing"
+    assert [other["model.layers"] for other in others] == [1, 1, 2]
+    assert all(other.get("relation.gate", "none") == "none" for other in others[:2]), "the graph is left to smoothing"
+    assert others[2]["train.weight_decay"] == 5e-2
     for values in (own, *others):
         assert set(values) <= set(space)
         check_settings(with_values(base, values))
