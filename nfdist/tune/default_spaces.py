@@ -9,7 +9,7 @@ from nfdist.tune.search_space import Space, Value, own_values, parse_space
 _RATE = {"low": 1e-3, "high": 3e-2, "log": True}
 _COMMON: Mapping[str, Any] = {
     "train.learning_rate": _RATE,
-    "train.weight_decay": {"low": 1e-6, "high": 1e-1, "log": True},
+    "train.weight_decay": {"low": 1e-6, "high": 1e-2, "log": True},
     "model.dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
     "model.input_dropout": {"low": 0.0, "high": 0.8, "step": 0.1},
     "model.channels": [32, 64, 128],
@@ -19,6 +19,7 @@ _NORM = {"model.norm": ["layer", "none"]}
 SPACES: Mapping[str, Mapping[str, Any]] = {
     "nodeformer": {  # no more than some thirty trials can tell apart
         **_COMMON,
+        **_NORM,
         "model.layers": {"low": 1, "high": 2},
         "model.jumping_knowledge": [False, True],
         "model.graph_layers": [0, 1, 2, 3],
@@ -70,27 +71,22 @@ _GRAPH_TO_SMOOTHING: Mapping[str, Any] = {
     "model.jumping_knowledge": True,
     "attention.noise_draws": 2,
 }
-# Wide, slow and held back by a strong decay, for neighbors that are not alike: launch/best/actor.toml's values.
-_STRONG_DECAY: Mapping[str, Any] = {
-    "model.graph_layers": 0,
-    "relation.gate": "sigmoid",
-    "train.edge_loss": 0.0,
-    "model.layers": 2,
+# Without a norm, with the values that a search found for an MLP on 20News: without a graph validation scores rose from
+# 68.5 to 70.2 there (2 splits), and the MLP's were 69.9.
+_PLAIN: Mapping[str, Any] = {
+    "model.norm": "none",
     "model.channels": 128,
-    "model.dropout": 0.7,
-    "model.input_dropout": 0.0,
-    "model.jumping_knowledge": False,
-    "model.standardize": False,
-    "attention.noise_draws": 2,
-    "train.learning_rate": 1e-3,
-    "train.weight_decay": 5e-2,
+    "model.dropout": 0.3,
+    "model.input_dropout": 0.4,
+    "train.learning_rate": 8.5e-3,
+    "train.weight_decay": 2.9e-4,
 }
 # What a study begins with after a configuration's own values: other places worth a look, which few trials might miss.
 _STARTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "nodeformer": (
         {**_GRAPH_TO_SMOOTHING, "model.standardize": False},
         {**_GRAPH_TO_SMOOTHING, "model.standardize": False, "model.dropout": 0.3, "model.input_dropout": 0.2},
-        _STRONG_DECAY,
+        {**_GRAPH_TO_SMOOTHING, **_PLAIN},
     ),
 }
 _OF_THE_GRAPH = ("model.graph_layers", "model.branch_share", "relation.gate", "train.edge_loss")
@@ -113,6 +109,7 @@ def starts(config: Config, space: Space) -> list[dict[str, Value]]:
     for start in _STARTS.get(config.model.name, ()):
         nearest = {name: space[name].nearest(value) for name, value in start.items() if name in space}
         absent = set(start) - {name for name, value in nearest.items() if value is not None}
-        if absent <= set(_OF_THE_GRAPH):
-            found.append({**own, **nearest})
+        values = {**own, **nearest}
+        if absent <= set(_OF_THE_GRAPH) and values not in found:
+            found.append(values)
     return found

@@ -33,12 +33,17 @@ def test_the_first_trials_can_be_trained_and_begin_with_the_own_values(order: in
     space = default_space(base)
     own, *others = starts(base, space)
     assert own == own_values(base, space)
-    assert [other["model.layers"] for other in others] == [1, 1, 2]
-    assert all(other.get("relation.gate", "none") == "none" for other in others[:2]), "the graph is left to smoothing"
-    assert others[2]["train.weight_decay"] == 5e-2
+    assert [other["model.layers"] for other in others] == [1, 1, 1]
+    assert [other["model.norm"] for other in others] == ["layer", "layer", "none"]
+    assert all(other.get("relation.gate", "none") == "none" for other in others), "the graph is left to smoothing"
     for values in (own, *others):
         assert set(values) <= set(space)
         check_settings(with_values(base, values))
+
+
+def test_no_two_of_the_first_trials_are_alike() -> None:
+    base = with_values(Config(), {"model.dropout": 0.3, "model.input_dropout": 0.2})
+    assert len(starts(base, default_space(base))) == len(starts(Config(), default_space(Config()))) - 1
 
 
 def test_a_space_without_the_settings_of_a_start_begins_with_the_own_values_alone() -> None:
