@@ -296,6 +296,12 @@ class ObserveConfig:
 
     host: str = setting("127.0.0.1", "the address they are served at")
     port: int = setting(9400, "that of local rank 0, the next ranks have the next ports; 0: none", Bounds(0, 65535))
+    last_scrape_seconds: float = setting(
+        30.0,
+        "at its end a training that is scraped waits for one more scrape, at most so long",
+        Bounds(0, 3600),
+        before=0.0,
+    )
 
     def __post_init__(self) -> None:
         check_fields("observe", self)

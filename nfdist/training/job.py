@@ -16,10 +16,12 @@ from nfdist import log, settings
 from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
 from nfdist.config import Config, RunConfig
 from nfdist.devices import allocated_bytes, matrix_products
-from nfdist.errors import CheckpointError
+from nfdist.errors import CheckpointError, DivergedError
 from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluation.scores import check_metric, resolve_metric
+from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
+from nfdist.files import existing_ancestor
 from nfdist.graph.graph import Graph
 from nfdist.model.build import check_settings, model_device
 from nfdist.model.task import Task
@@ -28,7 +30,7 @@ from nfdist.observe.server import serve
 from nfdist.rendezvous import Place
 from nfdist.runs.mirror import Mirror, check_free, fetch_mirrored
 from nfdist.runs.ownership import owning_directory
-from nfdist.runs.run import Run
+from nfdist.runs.run import RUN_FILE, Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
@@ -38,7 +40,7 @@ from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
 
 # What may differ between the hosts of a job, and what may change when a run goes on.
-OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
+OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port", "observe.last_scrape_seconds")
 FREE_TO_CHANGE = (
     *OWN_TO_HOST,
     *(
@@ -75,7 +77,8 @@ def train(
     with ExitStack() as stack:
         bf16, tf32 = config.train.precision == "bf16", config.train.tf32
         stack.enter_context(matrix_products(device, bf16=bf16, tf32=tf32))
-        metrics = stack.enter_context(_served_metrics(config, place, world, device))
+        stop = StopRequest()
+        metrics = stack.enter_context(_served_metrics(config, place, world, device, stop))
         evaluation_graph = _evaluation_graph(config, graph, world, dtype, device)
         job = Job(
             config=config,
@@ -87,7 +90,7 @@ def train(
             task=task,
             metric=resolve_metric(config.evaluate.metric, task, config.evaluate.two_classes),
             metrics=metrics,
-            stop=StopRequest(),
+            stop=stop,
             initial_weights=initial_weights,
             trial=trial,
             row_cache=make_row_cache(config, graph.store, device, world, dtype),
@@ -118,7 +121,9 @@ def _train_seeds(
             if run is not None:
                 log.notice(f"{stopped.name}: stopped at step {trainer.state.step}; continue with --resume")
             return None, stopped
-        finished = [*finished, {**trainer.result(), "smoothed": smoothed_best(job, trainer, run)}]
+        smoothed = smoothed_best(job, trainer, run)
+        job.metrics.record_smoothed(job.metric, {name: smoothed[name] for name in SPLITS} if smoothed else {})
+        finished = [*finished, {**trainer.result(), "smoothed": smoothed}]
     result = {
         "metric": job.metric,
         **summarize_seeds(finished),
@@ -278,9 +283,19 @@ def _evaluation_graph(
 
 
 @contextmanager
-def _served_metrics(config: Config, place: Place, world: World, device: torch.device) -> Iterator[RunMetrics]:
-    """The instruments of this rank, behind a port of their own."""
+def _served_metrics(
+    config: Config, place: Place, world: World, device: torch.device, stop: StopRequest
+) -> Iterator[RunMetrics]:
+    """The instruments of this rank, behind a port of their own; one who scrapes it sees its last values."""
     registry = CollectorRegistry()
     port = config.observe.port + place.local_rank if config.observe.port else 0
-    with serve(registry, config.observe.host, port):
-        yield RunMetrics(registry, world.rank, place.restarts, allocated_bytes(device))
+    path, last = Path(config.run.dir), config.observe.last_scrape_seconds
+    disk = existing_ancestor(path / RUN_FILE) if world.rank == 0 else None
+    with serve(registry, config.observe.host, port) as server:
+        try:
+            yield RunMetrics(registry, path.name, world.rank, place.restarts, allocated_bytes(device), disk)
+        except DivergedError:
+            server.await_scrape(last)
+            raise
+        if stop.received is None:
+            server.await_scrape(last)
