@@ -16,7 +16,7 @@ from nfdist import log, settings
 from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
 from nfdist.config import Config, RunConfig
 from nfdist.devices import allocated_bytes, matrix_products
-from nfdist.errors import CheckpointError, DivergedError
+from nfdist.errors import CheckpointError, ConfigError, DivergedError
 from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluation.scores import check_metric, resolve_metric
 from nfdist.evaluation.smoothed import SPLITS
@@ -27,6 +27,8 @@ from nfdist.model.build import check_settings, model_device
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
+from nfdist.observe.trackers.feed import Feeds
+from nfdist.observe.trackers.tracker import TrackedRun, check_trackers
 from nfdist.rendezvous import Place
 from nfdist.runs.mirror import Mirror, check_free, fetch_mirrored
 from nfdist.runs.ownership import owning_directory
@@ -46,6 +48,7 @@ FREE_TO_CHANGE = (
     *(
         "data.cache",
         "data.cache_memory",
+        "observe.trackers",
         "run.mirror",
         "run.device",
         "run.timeout_seconds",
@@ -68,6 +71,8 @@ def train(
     with raised_on_all_ranks():
         check_settings(config)
         check_metric(config.evaluate.metric)
+    tracked = config.observe.trackers if trial is None and world.rank == 0 else ()
+    together(world, lambda: check_trackers(tracked), ConfigError)
     device = _usable_device(config, world, device, quiet=trial is not None)
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
@@ -108,6 +113,7 @@ def _train_seeds(
 ) -> tuple[dict[str, Any] | None, Signals | None]:
     seeds, run, begun = job.config.train.seeds, earlier, False
     mirror: Mirror | None = None
+    feeds: Feeds | None = None
     finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
     for seed in seeds[len(finished) :]:
         own = restored if restored is not None and restored.state["seed"] == seed else None
@@ -115,7 +121,7 @@ def _train_seeds(
             trainer = Trainer(job, seed, finished, own)
         if not begun:  # only now, since what a trainer refuses should leave no run behind
             run, begun = _begin_run(job, place, earlier, restored), True
-            mirror = _begin_mirror(job, run, stack)
+            mirror, feeds = _begin_mirror(job, run, stack), _begin_feeds(run, stack)
         stopped = trainer.run(run, mirror)
         if stopped is not None:
             if run is not None:
@@ -134,8 +140,11 @@ def _train_seeds(
     }
     if not begun:  # every seed was finished before: the mirror may lack what was
         _begin_mirror(job, run, stack)
+        feeds = _begin_feeds(run, stack)
     if run is not None:
         run.write_result(result)
+    if feeds is not None:
+        feeds.close(result)
     return result, None
 
 
@@ -234,6 +243,16 @@ def _begin_mirror(job: Job, run: Run | None, stack: ExitStack) -> Mirror | None:
     if mirror is not None:
         stack.callback(mirror.close)
     return mirror
+
+
+def _begin_feeds(run: Run | None, stack: ExitStack) -> Feeds | None:
+    """The feeds of the run's trackers, on rank 0, until `stack` ends; their failures are told, and end nothing."""
+    if run is None:
+        return None
+    facts = TrackedRun(run.id or run.path.name, run.path.name, run.path, flat(run.config))
+    feeds = Feeds(run.config.observe.trackers, facts, run.metrics_file.lines_after)
+    stack.callback(feeds.close)
+    return feeds
 
 
 def _restarted(run: Run, place: Place) -> bool:
