@@ -30,6 +30,10 @@ class Feed:
         self._name, self._run, self._read = name, run, read
         self._state_file = run.path / name / "sent.json"
         self._tracker: Tracker | None = None
+        self._position = 0
+        self._sent: dict[int, dict[str, int]] = {}
+        self._ended: set[int] = set()
+        self._begun: set[int] = set()
         self._result: Mapping[str, Any] | None = None
         self._failure, self._warned, self._done = "", False, False
         self._closing = threading.Event()
@@ -94,10 +98,8 @@ class Feed:
     def _take_up(self, tracker: Tracker) -> None:
         """Find where to go on: after what was sent, and after what is still there for one that forgets the rest."""
         state = self._load_state()
-        self._sent: dict[int, dict[str, int]] = {int(seed): dict(sent) for seed, sent in state["sent"].items()}
-        self._ended: set[int] = set(state["ended"])
-        self._begun: set[int] = set()
-        self._position = 0
+        self._sent = {int(seed): dict(sent) for seed, sent in state["sent"].items()}
+        self._ended, self._begun, self._position = set(state["ended"]), set(), 0
         if not (tracker.forgets and self._sent):
             return
         kept, position = dict[int, int](), -1
