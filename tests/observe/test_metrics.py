@@ -9,27 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from nfdist.observe.metrics import RunMetrics, StepFacts
+from nfdist.observe.metrics import RunMetrics
+from tests.observe.recorded import FIRST_STEP, SCORES
 
-FIRST = StepFacts(
-    epoch=0,
-    step=1,
-    seconds=2.0,
-    wait_seconds=0.25,
-    communication_seconds=0.5,
-    straggler_gap_seconds=0.125,
-    straggler_lag_seconds=0.0625,
-    sent_bytes=65_000,
-    nodes=100,
-    edges=300,
-    loss=1.5,
-    supervised_loss=1.25,
-    edge_loss=2.5,
-    gradient_norm=0.75,
-    learning_rate=0.01,
-)
 SECOND = dataclasses.replace(
-    FIRST, epoch=3, step=2, seconds=4.0, communication_seconds=1.0, sent_bytes=5_000, nodes=40, edges=200, loss=0.5
+    FIRST_STEP, epoch=3, step=2, seconds=4.0, communication_seconds=1.0, sent_bytes=5_000, nodes=40, edges=200, loss=0.5
 )
 UNITS = ("_seconds", "_bytes", "_nodes", "_edges", "_per_second")
 LAST = (
@@ -37,7 +21,6 @@ LAST = (
     *("straggler_gap_seconds", "straggler_lag_seconds"),
 )
 PLAIN = {*LAST, "score", "smoothed_score", "evaluation_loss", "restarts", "seed"}
-SCORES = {"train": 0.9, "valid": 0.8, "test": 0.7}
 
 
 class Scrape:
@@ -70,7 +53,7 @@ def scrape() -> Scrape:
 
 
 def test_totals_add_up_and_gauges_show_the_last_step(scrape: Scrape) -> None:
-    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_step(FIRST_STEP)
     scrape.metrics.record_step(SECOND)
     totals = {"nodes": 140, "edges": 500, "sent_bytes": 70_000, "communication_seconds": 1.5}
     assert {name: scrape.value(f"{name}_total") for name in totals} == totals
@@ -81,7 +64,7 @@ def test_totals_add_up_and_gauges_show_the_last_step(scrape: Scrape) -> None:
 
 
 def test_histograms_hold_every_duration(scrape: Scrape) -> None:
-    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_step(FIRST_STEP)
     scrape.metrics.record_step(SECOND)
     scrape.metrics.record_evaluation(30.0, "accuracy", {}, {})
     for name, count, total in (("step", 2, 6.0), ("batch_wait", 2, 0.5), ("evaluation", 1, 30.0)):
@@ -132,7 +115,7 @@ def test_a_checkpoint_ages_until_the_next(scrape: Scrape) -> None:
 
 
 def test_progress_is_told_by_when_it_was_made(scrape: Scrape) -> None:
-    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_step(FIRST_STEP)
     scrape.now += 10
     scrape.metrics.record_evaluation(5.0, "accuracy", SCORES, {})
     scrape.metrics.record_refused_step()
@@ -174,7 +157,7 @@ def test_device_memory_is_exported_only_where_there_is_a_device(scrape: Scrape) 
 
 
 def test_series_do_not_grow_with_what_is_recorded(scrape: Scrape) -> None:
-    scrape.metrics.record_step(FIRST)
+    scrape.metrics.record_step(FIRST_STEP)
     scrape.metrics.record_evaluation(1.0, "accuracy", SCORES, SCORES)
     scrape.metrics.record_checkpoint()
     before = scrape.series()
@@ -201,11 +184,11 @@ def test_names_carry_the_prefix_and_their_unit_and_labels_are_few(scrape: Scrape
 
 def test_two_runs_of_a_process_share_nothing() -> None:
     first, second = Scrape(), Scrape()
-    first.metrics.record_step(FIRST)
+    first.metrics.record_step(FIRST_STEP)
     assert second.value("nodes_total") == 0
     assert not any(family.name.startswith("nfdist_") for family in REGISTRY.collect())
 
 
 def test_a_step_too_short_for_the_clock_is_recorded(scrape: Scrape) -> None:
-    scrape.metrics.record_step(dataclasses.replace(FIRST, seconds=0.0))
+    scrape.metrics.record_step(dataclasses.replace(FIRST_STEP, seconds=0.0))
     assert math.isfinite(scrape.value("nodes_per_second"))
