@@ -12,7 +12,7 @@ from tests.observe.trackers.reading import event_scalars, scalars_of
 from tests.training.building import build_partition, config_of, cut_short, run_training
 from tests.training.launching import training_of
 
-OPTIONS = ("train.precision=float32", "train.evaluate_every=1", "train.epochs=4", "train.checkpoint_every=3")
+OPTIONS = ("train.precision=float32", "train.evaluate_every=1", "train.epochs=2", "train.checkpoint_every=3")
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def test_a_tracked_run_that_goes_on_has_each_step_once_and_the_numbers_of_anothe
     assert training_of(whole) == training_of(tmp_path / "plain")
     assert without_result(whole) == scalars_of(Run.open(whole).metrics())
 
-    cut_short(whole, cut, 9)  # with the events of a training that went on to its end
+    cut_short(whole, cut, 6)  # with the events of a training that went on to its end
     (cut / "result.json").unlink()
     trained(graph, cut, 'observe.trackers=["tensorboard"]', resume=True)
     assert without_result(cut) == scalars_of(Run.open(cut).metrics())
     result = Run.open(cut).result()
     assert result is not None
     step, valid = event_scalars(cut, 0)["result/best/valid"][0]
-    assert (step, valid) == (20, pytest.approx(result["best"]["valid"], rel=1e-6))
+    assert (step, valid) == (10, pytest.approx(result["best"]["valid"], rel=1e-6))
     assert "warning: tensorboard" not in capsys.readouterr().err
 
     trained(graph, tmp_path / "plain", 'observe.trackers=["tensorboard"]', resume=True)  # it is over: all is sent
@@ -56,14 +56,14 @@ def test_a_tracker_that_fails_ends_no_training(graph: Path, tmp_path: Path, caps
     run = tmp_path / "run"
     trained(graph, run)
     (run / "tensorboard").write_text("a file where its folder should be")
-    trained(graph, run, 'observe.trackers=["tensorboard"]', "train.epochs=5", resume=True)
+    trained(graph, run, 'observe.trackers=["tensorboard"]', "train.epochs=3", resume=True)
     told = [line for line in capsys.readouterr().err.splitlines() if "tensorboard" in line]
     assert len(told) == 2
     assert "tensorboard was not updated, the training goes on" in told[0]
     assert "tensorboard lacks the last of" in told[1]
     result = Run.open(run).result()
     assert result is not None
-    assert result["final"]["epoch"] == 5
+    assert result["final"]["epoch"] == 3
 
 
 def test_a_missing_package_is_refused_before_anything_is_made(

@@ -42,6 +42,7 @@ def test_a_seed_that_is_taken_up_has_each_step_once(tmp_path: Path) -> None:
         tracker = TensorBoardEvents(run)
         tracker.begin(0, after)
         tracker.add(0, told([line for line in lines if line["step"] > after]))
+        tracker.close(finished=False)
     assert event_scalars(run.path, 0) == scalars_of(lines)
     assert len(list((run.path / "tensorboard" / "seed-0").iterdir())) == 3
 
