@@ -2,7 +2,6 @@
 
 import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ RESULT = {"per_seed": [{"seed": 0, "best": {"valid": 0.5}}]}
 
 
 @pytest.fixture(autouse=True)
-def mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     need("mlflow")
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
@@ -32,7 +31,6 @@ def mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check_trackers(["mlflow"])
-    yield
 
 
 def stored(uri: str, experiment: str = "nfdist") -> list[tuple[Any, dict[str, list[tuple[int, float]]]]]:
