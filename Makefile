@@ -10,7 +10,7 @@ BIN := .venv/bin
 # A worker more than cores, since some tests mostly wait, and at most four.
 TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 3 ? cores + 1 : 4 )))
 
-.PHONY: setup test test-slow test-multihost test-gpu test-remote golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
+.PHONY: setup test test-slow test-multihost test-gpu test-remote test-monitoring test-trackers golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
 
 setup: .venv/ready
 
@@ -43,6 +43,15 @@ test-gpu: .venv/ready
 test-remote: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev,remote-test]"
 	NFDIST_REQUIRE_S3=1 $(BIN)/python -m pytest tests/remote tests/test_remote.py tests/store/test_cache.py tests/runs/test_mirror.py
+
+# launch/monitoring against a real Prometheus, which is no Python package: apt-get install --no-install-recommends prometheus
+test-monitoring: .venv/ready
+	NFDIST_REQUIRE_PROMETHEUS=1 $(BIN)/python -m pytest -m "slow or not slow" tests/monitoring
+
+# Every experiment tracker with its package, of which `make test` has TensorBoard only.
+test-trackers: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev,mlflow,wandb]"
+	NFDIST_REQUIRE_TRACKERS=1 $(BIN)/python -m pytest -m "slow or not slow" tests/observe/trackers
 
 # Whether all golden cases have the numbers of another commit, bit for bit in float32, or within TOLERANCE.
 TOLERANCE ?= 0

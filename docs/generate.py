@@ -45,7 +45,14 @@ A name that is unknown is refused with the nearest one that is known, and a valu
 The run directory keeps the resolved configuration, all keys written out, in `config.toml`. A run is always read with
 the values it was written with, whatever the defaults of later versions are.
 """
-KINDS = {str: "text", bool: "true or false", int: "integer", float: "number", tuple[int, ...]: "list of integers"}
+KINDS = {
+    str: "text",
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    tuple[int, ...]: "list of integers",
+    tuple[str, ...]: "list of texts",
+}
 
 
 def configuration_page() -> str:

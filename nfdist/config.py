@@ -28,6 +28,7 @@ Precision = Literal["float32", "float64", "bf16"]
 TwoClasses = Literal["roc_auc", "accuracy"]
 Smoothing = Literal["auto", "none"]
 Device = Literal["auto", "cpu", "cuda"]
+TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 AT_LEAST_1 = Bounds(1)
 AT_LEAST_0 = Bounds(0)
@@ -292,13 +293,24 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class ObserveConfig:
-    """Prometheus metrics of a training."""
+    """Prometheus metrics of a training, and experiment trackers."""
 
     host: str = setting("127.0.0.1", "the address they are served at")
     port: int = setting(9400, "that of local rank 0, the next ranks have the next ports; 0: none", Bounds(0, 65535))
+    last_scrape_seconds: float = setting(
+        30.0,
+        "at its end a training that is scraped waits for one more scrape, at most so long",
+        Bounds(0, 3600),
+        before=0.0,
+    )
+    trackers: tuple[str, ...] = setting((), f"that get what metrics.jsonl gets, of {', '.join(TRACKERS)}", before=())
 
     def __post_init__(self) -> None:
         check_fields("observe", self)
+        if len(set(self.trackers)) < len(self.trackers) or not set(self.trackers) <= set(TRACKERS):
+            raise ConfigError(
+                f"observe.trackers must be different ones of {', '.join(TRACKERS)}, got {list(self.trackers)}"
+            )
 
 
 @dataclass(frozen=True)

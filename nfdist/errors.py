@@ -5,6 +5,7 @@ NfdistError
 ├── PartitionError    a graph on disk that cannot be read or written
 │   └── UnknownNodeError  an id that no node of it has
 ├── WorldError        workers that disagree, or one that is missing
+├── DivergedError     a loss or gradient that is no number
 └── CheckpointError   a run or checkpoint that cannot be used
 
 A message names the thing, its value and the next move; the command line prints it as one line and exits with 2.
@@ -35,6 +36,10 @@ class UnknownNodeError(PartitionError):
 
 class WorldError(NfdistError):
     """Workers that disagree, or one that is missing."""
+
+
+class DivergedError(NfdistError):
+    """A loss or gradient that is no number."""
 
 
 class CheckpointError(NfdistError):

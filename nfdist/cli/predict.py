@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nfdist.api import Predictor
-from nfdist.config import Device
+from nfdist.config import TRACKERS, Device
 from nfdist.errors import ConfigError
 from nfdist.evaluation.gathered_writer import write_table
 from nfdist.evaluation.new_nodes import NewNodes
@@ -22,6 +22,7 @@ from nfdist.remote import fetched, refuse_uri
 _OF_RUN = (  # what no answers may be written over
     *("states", "checkpoints", "smoothing", "run.json", "config.toml", "metrics.jsonl", "result.json"),
     *("evaluations.jsonl", "predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet"),
+    *TRACKERS,
 )
 _NOT_PARQUET = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".arrow", ".feather", ".xlsx")
 _ASIDE_CHARACTERS = 60  # what a name gains while its file is written

@@ -17,6 +17,7 @@ from nfdist.log import warn
 
 SECONDS_OF_A_SCRAPE = 10.0
 MOST_SCRAPES = 16  # at one time
+_LATE, _LATE_SECONDS = 1.5, 1.0  # of the time between two scrapes, and beside it: whoever is later may be gone
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> "Server":
@@ -58,6 +59,13 @@ class Server:
         host, port = self._scrapes.server_address[:2]
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
+    def await_scrape(self, seconds: float) -> bool:
+        """Let whoever scrapes regularly see the values of now: wait for one more scrape, at most so long.
+
+        Whether it came. Nobody is waited for who has not come twice, or who is late.
+        """
+        return self._scrapes is not None and self._scrapes.await_another(seconds)
+
     def close(self) -> None:
         """Stop answering and wait for the thread to end."""
         if self._scrapes is not None:
@@ -92,10 +100,22 @@ class _Scrapes(ThreadingMixIn, WSGIServer):
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
         self._open: dict[Any, float] = {}  # the connections, and when each must have ended
         self._guard = threading.Lock()
+        self._answered = threading.Condition()
+        self._last: tuple[float, ...] = ()  # when the last two scrapes began that were answered
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, address = found[0]
         super().__init__((str(address[0]), port), _Request)
         self.set_app(make_wsgi_app(registry))
+
+    def await_another(self, seconds: float) -> bool:
+        """Wait for a scrape that begins after this moment, where the last two let expect one within so many seconds."""
+        now = time.monotonic()
+        with self._answered:
+            if len(self._last) < 2:
+                return False
+            before, last = self._last
+            expected = last + _LATE * (last - before) + _LATE_SECONDS
+            return self._answered.wait_for(lambda: self._last[1] > now, max(0.0, min(seconds, expected - now)))
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether there is a thread left for a connection; one that is not answered is closed."""
@@ -107,8 +127,12 @@ class _Scrapes(ThreadingMixIn, WSGIServer):
 
     def shutdown_request(self, request: Any) -> None:
         with self._guard:
-            self._open.pop(request, None)
+            ends = self._open.pop(request, None)
             super().shutdown_request(request)
+        if ends is not None:
+            with self._answered:
+                self._last = (*self._last, ends - SECONDS_OF_A_SCRAPE)[-2:]
+                self._answered.notify_all()
 
     def service_actions(self) -> None:
         """Twice a second: hang up on those whose time is over, however many bytes they still drip."""

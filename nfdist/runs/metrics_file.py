@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +13,7 @@ from nfdist.errors import CheckpointError
 from nfdist.runs.records import finite, read
 
 LOOK_BACK_BYTES = 1 << 16
+READ_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,20 @@ class MetricsFile:
             except (ValueError, TypeError, RecursionError) as error:
                 problem = problem or f"{self.path} has no JSON in line {number} ({error}): remove that line"
         return lines, problem
+
+    def lines_after(self, position: int) -> tuple[list[dict[str, Any]], int]:
+        """Some whole lines after a position, and the position after them; those that are no JSON are left out."""
+        if not self.path.exists():
+            return [], position
+        with self.path.open("rb") as file:
+            file.seek(position)
+            content = file.read(READ_BYTES)
+        content = content[: content.rfind(b"\n") + 1]
+        lines = []
+        for line in content.splitlines():
+            with suppress(ValueError, TypeError, RecursionError):
+                lines.append(dict(json.loads(line)))
+        return lines, position + len(content)
 
     @property
     def size_bytes(self) -> int:

@@ -9,10 +9,14 @@ from nfdist.training.step import Counts
 
 @dataclass(frozen=True)
 class Meeting:
-    """What the ranks tell each other before a batch: counts, how unequal the last step's work was, who must stop."""
+    """What the ranks tell each other before a batch: counts, how unequal the last step's work was, who must stop.
+
+    The gap is between the slowest rank and the fastest, the lag between this rank and the fastest.
+    """
 
     counts: Counts
     straggler_gap_seconds: float
+    straggler_lag_seconds: float
     stop: Signals | None
 
 
@@ -34,6 +38,7 @@ class Accumulated:
     sent_bytes: int = 0
     wait_seconds: float = 0.0
     straggler_gap_seconds: float = 0.0
+    straggler_lag_seconds: float = 0.0
 
     def add(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> None:
         """Count one batch more, which was waited for so long."""
@@ -45,3 +50,4 @@ class Accumulated:
         self.sent_bytes += batch.sent_bytes
         self.wait_seconds += waited_seconds
         self.straggler_gap_seconds = meeting.straggler_gap_seconds  # the same in all meetings of a step
+        self.straggler_lag_seconds = meeting.straggler_lag_seconds

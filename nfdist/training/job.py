@@ -16,19 +16,23 @@ from nfdist import log, settings
 from nfdist.collectives import agree, broadcast_text, raised_on_all_ranks, together
 from nfdist.config import Config, RunConfig
 from nfdist.devices import allocated_bytes, matrix_products
-from nfdist.errors import CheckpointError
+from nfdist.errors import CheckpointError, ConfigError, DivergedError
 from nfdist.evaluation.evaluation_graph import EvaluationGraph, open_evaluation_graph
 from nfdist.evaluation.scores import check_metric, resolve_metric
+from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
+from nfdist.files import existing_ancestor
 from nfdist.graph.graph import Graph
 from nfdist.model.build import check_settings, model_device
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
+from nfdist.observe.trackers.feed import Feeds
+from nfdist.observe.trackers.tracker import TrackedRun, check_trackers
 from nfdist.rendezvous import Place
 from nfdist.runs.mirror import Mirror, check_free, fetch_mirrored
 from nfdist.runs.ownership import owning_directory
-from nfdist.runs.run import Run
+from nfdist.runs.run import RUN_FILE, Run
 from nfdist.signals import StopRequest
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
@@ -38,12 +42,13 @@ from nfdist.training.trainer import EvaluationHook, Job, Trainer
 from nfdist.world import World
 
 # What may differ between the hosts of a job, and what may change when a run goes on.
-OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port")
+OWN_TO_HOST = ("data.partition", "run.dir", "observe.host", "observe.port", "observe.last_scrape_seconds")
 FREE_TO_CHANGE = (
     *OWN_TO_HOST,
     *(
         "data.cache",
         "data.cache_memory",
+        "observe.trackers",
         "run.mirror",
         "run.device",
         "run.timeout_seconds",
@@ -66,6 +71,8 @@ def train(
     with raised_on_all_ranks():
         check_settings(config)
         check_metric(config.evaluate.metric)
+    tracked = config.observe.trackers if trial is None and world.rank == 0 else ()
+    together(world, lambda: check_trackers(tracked), ConfigError)
     device = _usable_device(config, world, device, quiet=trial is not None)
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
@@ -75,7 +82,8 @@ def train(
     with ExitStack() as stack:
         bf16, tf32 = config.train.precision == "bf16", config.train.tf32
         stack.enter_context(matrix_products(device, bf16=bf16, tf32=tf32))
-        metrics = stack.enter_context(_served_metrics(config, place, world, device))
+        stop = StopRequest()
+        metrics = stack.enter_context(_served_metrics(config, place, world, device, stop))
         evaluation_graph = _evaluation_graph(config, graph, world, dtype, device)
         job = Job(
             config=config,
@@ -87,7 +95,7 @@ def train(
             task=task,
             metric=resolve_metric(config.evaluate.metric, task, config.evaluate.two_classes),
             metrics=metrics,
-            stop=StopRequest(),
+            stop=stop,
             initial_weights=initial_weights,
             trial=trial,
             row_cache=make_row_cache(config, graph.store, device, world, dtype),
@@ -105,6 +113,7 @@ def _train_seeds(
 ) -> tuple[dict[str, Any] | None, Signals | None]:
     seeds, run, begun = job.config.train.seeds, earlier, False
     mirror: Mirror | None = None
+    feeds: Feeds | None = None
     finished: list[dict[str, Any]] = list(restored.state["finished"]) if restored else []
     for seed in seeds[len(finished) :]:
         own = restored if restored is not None and restored.state["seed"] == seed else None
@@ -112,13 +121,15 @@ def _train_seeds(
             trainer = Trainer(job, seed, finished, own)
         if not begun:  # only now, since what a trainer refuses should leave no run behind
             run, begun = _begin_run(job, place, earlier, restored), True
-            mirror = _begin_mirror(job, run, stack)
+            mirror, feeds = _begin_mirror(job, run, stack), _begin_feeds(run, stack)
         stopped = trainer.run(run, mirror)
         if stopped is not None:
             if run is not None:
                 log.notice(f"{stopped.name}: stopped at step {trainer.state.step}; continue with --resume")
             return None, stopped
-        finished = [*finished, {**trainer.result(), "smoothed": smoothed_best(job, trainer, run)}]
+        smoothed = smoothed_best(job, trainer, run)
+        job.metrics.record_smoothed(job.metric, {name: smoothed[name] for name in SPLITS} if smoothed else {})
+        finished = [*finished, {**trainer.result(), "smoothed": smoothed}]
     result = {
         "metric": job.metric,
         **summarize_seeds(finished),
@@ -129,8 +140,11 @@ def _train_seeds(
     }
     if not begun:  # every seed was finished before: the mirror may lack what was
         _begin_mirror(job, run, stack)
+        feeds = _begin_feeds(run, stack)
     if run is not None:
         run.write_result(result)
+    if feeds is not None:
+        feeds.close(result)
     return result, None
 
 
@@ -231,6 +245,16 @@ def _begin_mirror(job: Job, run: Run | None, stack: ExitStack) -> Mirror | None:
     return mirror
 
 
+def _begin_feeds(run: Run | None, stack: ExitStack) -> Feeds | None:
+    """The feeds of the run's trackers, on rank 0, until `stack` ends; their failures are told, and end nothing."""
+    if run is None:
+        return None
+    facts = TrackedRun(run.id or run.path.name, run.path.name, run.path, flat(run.config))
+    feeds = Feeds(run.config.observe.trackers, facts, run.metrics_file.lines_after)
+    stack.callback(feeds.close)
+    return feeds
+
+
 def _restarted(run: Run, place: Place) -> bool:
     """Whether the launcher that began the run has started this process, again or after losing another host."""
     return run.owner == place.launch != ""
@@ -278,9 +302,19 @@ def _evaluation_graph(
 
 
 @contextmanager
-def _served_metrics(config: Config, place: Place, world: World, device: torch.device) -> Iterator[RunMetrics]:
-    """The instruments of this rank, behind a port of their own."""
+def _served_metrics(
+    config: Config, place: Place, world: World, device: torch.device, stop: StopRequest
+) -> Iterator[RunMetrics]:
+    """The instruments of this rank, behind a port of their own; one who scrapes it sees its last values."""
     registry = CollectorRegistry()
     port = config.observe.port + place.local_rank if config.observe.port else 0
-    with serve(registry, config.observe.host, port):
-        yield RunMetrics(registry, world.rank, place.restarts, allocated_bytes(device))
+    path, last = Path(config.run.dir), config.observe.last_scrape_seconds
+    disk = existing_ancestor(path / RUN_FILE) if world.rank == 0 else None
+    with serve(registry, config.observe.host, port) as server:
+        try:
+            yield RunMetrics(registry, path.name, world.rank, place.restarts, allocated_bytes(device), disk)
+        except DivergedError:
+            server.await_scrape(last)
+            raise
+        if stop.received is None:
+            server.await_scrape(last)

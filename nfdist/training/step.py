@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from nfdist.collectives import gather_text, total
 from nfdist.config import TrainConfig
 from nfdist.devices import is_gpu, mixed_precision, reached
-from nfdist.errors import NfdistError
+from nfdist.errors import DivergedError
 from nfdist.model.protocol import Draw, Model
 from nfdist.model.task import Task
 from nfdist.training.batches import Batch
@@ -160,7 +160,7 @@ class Stepper:
     def _refuse(self, number: int, loss: StepLoss) -> None:
         checksums = gather_text(self.world, ",".join(batch.checksum() for batch in self._batches), "compare")
         what = f"the loss is {loss.total:g}" if loss.total != loss.total else f"the gradient is {loss.gradient_norm:g}"
-        error = NfdistError(
+        error = DivergedError(
             f"{what} at step {number + 1} (batch {'+'.join(checksums)}): lower train.learning_rate or set "
             "train.clip_norm, and continue from the last checkpoint, which is good"
         )

@@ -13,6 +13,7 @@ from torch import Tensor
 from nfdist import log
 from nfdist.collectives import tally
 from nfdist.config import Config
+from nfdist.errors import DivergedError
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import direction, score, undefined
 from nfdist.graph.graph import Graph
@@ -115,6 +116,7 @@ class Trainer:
         Only rank 0 has the run directory, and its mirror.
         """
         self._run, self._mirror = run, mirror
+        self.job.metrics.seed.set(self.seed)
         if self._ended():
             return None
         if self._tells and self.state.step == 0:
@@ -174,7 +176,8 @@ class Trainer:
         everyone = tally(self.job.world, mine, "meet")
         sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
         stop = int(most[3])
-        return Meeting(Counts(sums[0], int(sums[1]), int(sums[2])), most[4] - least[4], Signals(stop) if stop else None)
+        counts, gap, lag = Counts(sums[0], int(sums[1]), int(sums[2])), most[4] - least[4], mine[4].item() - least[4]
+        return Meeting(counts, gap, lag, Signals(stop) if stop else None)
 
     def _add(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> bool:
         """Add a batch to the step; whether it is the step's last one, as the last of an epoch always is."""
@@ -190,7 +193,11 @@ class Trainer:
         job, state, watch, made = self.job, self.state, self.job.world.watch, self._step_so_far
         number, position = state.step, state.position
         rate = learning_rate(job.config.train, number, self.sampler.progress(position))
-        loss = self.stepper.move(number, rate)
+        try:
+            loss = self.stepper.move(number, rate)
+        except DivergedError:
+            job.metrics.record_refused_step()
+            raise
         self._shortage.learn()
         if self.average is not None:
             self.average.update(self.model, number)
@@ -206,16 +213,18 @@ class Trainer:
             wait_seconds=made.wait_seconds,
             communication_seconds=talked,
             straggler_gap_seconds=made.straggler_gap_seconds,
+            straggler_lag_seconds=made.straggler_lag_seconds,
             sent_bytes=watch.sent_bytes - made.sent_before + made.sent_bytes,
             nodes=made.nodes,
             edges=made.edges,
             loss=loss.total,
             supervised_loss=loss.supervised,
             edge_loss=loss.edge,
+            gradient_norm=loss.gradient_norm,
             learning_rate=rate,
         )
         job.metrics.record_step(facts)
-        everyone = {"nodes": made.all_nodes, "edges": made.all_edges, "gradient_norm": loss.gradient_norm}
+        everyone = {"nodes": made.all_nodes, "edges": made.all_edges}
         self._append("step", {**asdict(facts), **everyone, "nodes_per_second": made.all_nodes / seconds})
         return loss
 
@@ -247,8 +256,9 @@ class Trainer:
         position = {"epoch": state.position.epoch, "step": state.step}
         found = {"seed": self.seed, **position, **values, "predicted_classes": scores.predicted_classes}
         improved = state.take_scores({**found, **direction(job.metric)}, scores.valid.loss, job.config.train)
-        job.metrics.record_evaluation(seconds, values)
-        losses = {f"{name}_loss": getattr(scores, name).loss for name in values}
+        by_split = {name: getattr(scores, name).loss for name in values}
+        job.metrics.record_evaluation(seconds, job.metric, values, by_split)
+        losses = {f"{name}_loss": loss for name, loss in by_split.items()}
         self._append("evaluation", {**position, "metric": job.metric, **values, **losses, "seconds": seconds})
         if job.trial is not None:
             self.best_logits = logits.clone() if improved else self.best_logits
@@ -286,7 +296,6 @@ class Trainer:
     def _save(self, best: bool = False) -> None:
         """Write a checkpoint, on rank 0."""
         job, state = self.job, self.state
-        job.metrics.record_checkpoint()
         if self._run is None:
             return
         started = time.perf_counter()
@@ -306,6 +315,7 @@ class Trainer:
         self._run.save_checkpoint(self.seed, step, tensors, content, job.config.train.keep)
         if best and state.best is not None:
             self._run.mark_best(self.seed, step, state.best)
+        job.metrics.record_checkpoint()
         if self._mirror is not None:
             self._mirror.update()
         state.seconds["checkpoint"] += time.perf_counter() - started

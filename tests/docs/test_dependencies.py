@@ -13,11 +13,27 @@ from nfdist.settings import read_toml
 from tests.docs.pages import ROOT
 
 PROJECT: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
-MODULES = {"prometheus-client": "prometheus_client", "scikit-learn": "sklearn"}  # where they are not called alike
+MODULES = {  # where they are not called alike
+    "mlflow-skinny": "mlflow",
+    "prometheus-client": "prometheus_client",
+    "scikit-learn": "sklearn",
+}
+USED_BY_NFDIST = ("gpu", "mlflow", "tensorboard", "tune", "wandb")
 EXTRAS = sorted(PROJECT["optional-dependencies"])
 OWN = {"nfdist", "tests", *(path.stem for path in (ROOT / "benchmarks").rglob("*.py"))}
 # Used without an import, or by a command that is to come.
-COMMANDS = {"flask-cors", "moto", "mypy", "plotly", "pytest-timeout", "pytest-xdist", "ruff", "setuptools"}
+COMMANDS = {
+    "alembic",
+    "flask-cors",
+    "moto",
+    "mypy",
+    "plotly",
+    "pytest-timeout",
+    "pytest-xdist",
+    "ruff",
+    "setuptools",
+    "sqlalchemy",
+}
 
 
 def packages(*extras: str) -> set[str]:
@@ -54,7 +70,7 @@ def test_every_declared_package_has_its_line() -> None:
 
 @pytest.mark.parametrize("folder", ["nfdist", "tests", "benchmarks"])
 def test_every_imported_package_is_declared(folder: str) -> None:
-    declared = packages() | (packages("gpu", "tune") if folder == "nfdist" else packages(*EXTRAS))
+    declared = packages() | (packages(*USED_BY_NFDIST) if folder == "nfdist" else packages(*EXTRAS))
     assert set(imports(ROOT / folder)) - modules(declared) - {"tomllib"} == set()
 
 

@@ -9,7 +9,7 @@ import urllib.request
 from contextlib import ExitStack
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from nfdist.errors import ConfigError
 from nfdist.observe import server as server_module
@@ -122,6 +122,28 @@ def test_clients_that_hang_or_hang_up_disturb_nobody(
             assert "nfdist_nodes_total 42.0\n" in scrape(server.address)
             time.sleep(0.1)  # for the thread of the reset connection to see it
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_last_values_are_seen_by_whoever_scrapes_regularly_and_nobody_else_is_waited_for(
+    registry: CollectorRegistry,
+) -> None:
+    gauge = Gauge("nfdist_loss", "Loss", registry=registry)
+    with serve(registry, "127.0.0.1", free_port()) as server:
+        assert not server.await_scrape(60)  # nobody has come
+        scrape(server.address)
+        assert not server.await_scrape(60)  # one look is no habit
+        time.sleep(0.2)
+        scrape(server.address)
+        gauge.set(0.125)
+        seen: list[str] = []
+        later = threading.Timer(0.2, lambda: seen.append(scrape(server.address)))
+        later.start()
+        assert server.await_scrape(60)
+        later.join()
+        assert "nfdist_loss 0.125\n" in seen[0]
+        assert not server.await_scrape(0)
+        assert not server.await_scrape(60)  # whoever came every 0.2 s is gone after 1.5
+    assert not server.await_scrape(60)
 
 
 def drip(clients: list[socket.socket], until_left: int) -> None:
