@@ -17,6 +17,12 @@ from typing import Any
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.signals import Stopped
 
+LOADS = ()
+EXAMPLES = (
+    ("nfdist demo", "in a new folder under /tmp"),
+    ("nfdist demo --dir demo --epochs 30", "longer, in a folder of its own"),
+    ("nfdist demo --workers 4 --scale 0.05", "more workers, a larger graph"),
+)
 CONFIG = """\
 # The paper's Amazon2M setting, for a graph of its shape at a hundredth of its size.
 [data]

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +13,7 @@ from nfdist.errors import CheckpointError
 from nfdist.runs.records import finite, read
 
 LOOK_BACK_BYTES = 1 << 16
+TAIL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,22 @@ class MetricsFile:
             except (ValueError, TypeError, RecursionError) as error:
                 problem = problem or f"{self.path} has no JSON in line {number} ({error}): remove that line"
         return lines, problem
+
+    def tail(self, most_bytes: int = TAIL_BYTES) -> list[dict[str, Any]]:
+        """The last whole lines, without reading the others; lines that are no JSON are left out."""
+        try:
+            with self.path.open("rb") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - most_bytes)
+                file.seek(start)
+                content = file.read(most_bytes)
+        except FileNotFoundError:
+            return []
+        first = content.find(b"\n") + 1 if start else 0  # the line before may have begun earlier
+        found = []
+        for line in content[first : content.rfind(b"\n") + 1].split(b"\n")[:-1]:
+            with suppress(ValueError, TypeError, RecursionError):
+                found.append(dict(json.loads(line)))
+        return found
 
     @property
     def size_bytes(self) -> int:
