@@ -15,6 +15,7 @@ evaluation partitioning
 model
 graph cleaning
 attention store sparse.knn sparse.metis runs observe
+children
 collectives rendezvous remote sparse settings signals
 config world seeds log files reading attempts devices plugins layout
 fields memory

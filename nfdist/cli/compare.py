@@ -62,7 +62,6 @@ def run(options: argparse.Namespace) -> int:
         write_comparison(rows, out)
     print(describe(out, rows))
     if stopped is not None:
-        log.notice(f"{stopped.name}: stopped; the same command goes on")
         return exit_code(stopped)
     if options.json:
         print(json.dumps({"out": str(out), "rows": [asdict(row) for row in rows]}))

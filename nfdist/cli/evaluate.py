@@ -15,7 +15,7 @@ from nfdist.errors import ConfigError, NfdistError
 from nfdist.memory import parse_bytes
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
-from nfdist.signals import StopRequest, exit_code
+from nfdist.signals import StopRequest, exit_code, tell_of_stop
 
 if TYPE_CHECKING:
     from nfdist.evaluation.evaluator import Wanted
@@ -150,8 +150,7 @@ def follow_run(
             print(json.dumps({"evaluated": count}))
     if stopped is None:
         return 0
-    if world.rank == 0:
-        log.notice(f"{stopped.name}: stopped; run the same command again")
+    tell_of_stop(f"{stopped.name}: stopped; run the same command again")
     attempts.give_up(exit_code(stopped), only_failures=True)
     return exit_code(stopped)
 

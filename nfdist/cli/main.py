@@ -28,7 +28,7 @@ from nfdist.attempts import Attempts
 from nfdist.cli.environment import check_address_space, explain, open_standard_streams, spare_pandas
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
-from nfdist.signals import Interruptible, Stopped, exit_code
+from nfdist.signals import Interruptible, Stopped, exit_code, tell_of_stop
 
 # What torch's C++ side merely remarks is not for the users of a command.
 ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -192,8 +192,7 @@ def _report_stop(stop: BaseException, command: str) -> int:
     """One line of the first worker; the exit code."""
     again = "continue with --resume" if command == "train" else "run the same command again"
     number = stop.signal if isinstance(stop, Stopped) else SIGINT
-    if os.environ.get("RANK", "0") == "0":
-        notice(f"interrupted: {again}" if number == SIGINT else f"{number.name}: stopped; {again}")
+    tell_of_stop(f"interrupted: {again}" if number == SIGINT else f"{number.name}: stopped; {again}")
     return exit_code(number)
 
 

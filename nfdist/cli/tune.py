@@ -14,7 +14,7 @@ from nfdist import log, settings
 from nfdist.attempts import Attempts
 from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError, NfdistError, WorldError
-from nfdist.signals import Stopped, exit_code
+from nfdist.signals import Stopped, exit_code, tell_of_stop
 
 if TYPE_CHECKING:
     from nfdist.rendezvous import Place
@@ -98,8 +98,7 @@ def _run(options: argparse.Namespace, place: "Place", attempts: Attempts) -> int
             print(describe(study, summary))
         done = broadcast_text(world, "" if study is None or study.best() is None else "yes", 0)
     if stopped is not None:
-        if place.rank == 0:
-            log.notice(f"{stopped.name}: stopped; the same command goes on")
+        tell_of_stop(f"{stopped.name}: stopped; the same command goes on")
         attempts.give_up(exit_code(stopped), only_failures=True)
         return exit_code(stopped)
     if not done:
