@@ -10,8 +10,8 @@ from pathlib import Path
 from nfdist import files
 from nfdist.cleaning.candidates import RUN_LOCKS, Candidate, Kept, graphs_in_use, look, mapped_files, of_run
 from nfdist.errors import CheckpointError
-from nfdist.runs.overview import WATCHED_SECONDS, runs_below
-from nfdist.runs.ownership import Lock, owning
+from nfdist.runs.overview import DEEDS, WATCHED_SECONDS, runs_below
+from nfdist.runs.ownership import LOCK_SUFFIX, Lock, owning
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def remove(candidates: Sequence[Candidate]) -> Iterator[Candidate | Kept]:
         with ExitStack() as stack:
             try:
                 for name in {lock: None for one in own for lock in one.locks}:
-                    stack.enter_context(owning(owner / name, "cleaned"))
+                    stack.enter_context(owning(owner / name, DEEDS.get(name.removesuffix(LOCK_SUFFIX), "tuned")))
             except CheckpointError as error:
                 yield from (Kept(one.path, str(error)) for one in own)
                 continue

@@ -137,12 +137,12 @@ def _progress(run: Run) -> dict[str, Any]:
     evaluations = [line for line in latest if line.get("kind") == "evaluation"]
     metric = next((str(line["metric"]) for line in reversed(evaluations) if "metric" in line), "")
     order = list(run.config.train.seeds)
+    bests = [found for seed in run.seeds if (found := run.best_of(seed))]
     if result is not None:
         best, done = result["best"] or {}, len(order)
         epochs = [seed["final"]["epoch"] for seed in result["per_seed"][-1:] if seed["final"]]
         metric = str(result["metric"])
     else:
-        bests = [found for seed in run.seeds if (found := run.best_of(seed))]
         best = max(bests, key=rank, default={})
         done, epochs = _seeds_done(run, order), []
     epoch = max([*epochs, *_epochs(run, latest)], default=0)

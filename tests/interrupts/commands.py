@@ -44,10 +44,6 @@ class Material:
         run_training(World(), settings.dump(config_of(material.graph, material.run, *SMALL, "train.epochs=2")))
         command = [sys.executable, "-m", "nfdist", "evaluate", str(material.run)]
         subprocess.run(command, check=True, capture_output=True)
-        table = pq.read_table(material.run / "embeddings.parquet")
-        width = len(pq.read_table(material.run / "embeddings.parquet")["embedding"][0])
-        assert table.num_rows
-        assert width
         (folder / "config.toml").write_text(settings.dump(config_of(material.graph, Path("run"), *SMALL)))
         return material
 
