@@ -57,10 +57,11 @@ _nfdist() {{
 _nfdist_reply() {{
     local IFS=$'\\n' current=$2 candidates=${{1//{path}/}}
     COMPREPLY=($(compgen -W "$candidates" -- "$current"))
-    if [[ $1 == *{path}* ]]; then
+    local words=${{#COMPREPLY[@]}}
+    [[ $1 == *{path}* ]] && COMPREPLY+=($(compgen -f -- "$current"))
+    if ((${{#COMPREPLY[@]}} > words)); then
         compopt -o filenames
-        COMPREPLY+=($(compgen -f -- "$current"))
-    elif [[ ${{#COMPREPLY[@]}} -eq 1 && ${{COMPREPLY[0]}} == *= ]]; then
+    elif [[ $words -eq 1 && ${{COMPREPLY[0]}} == *= ]]; then
         compopt -o nospace
     fi
     if [[ -n $3 && $COMP_WORDBREAKS != *=* ]]; then
