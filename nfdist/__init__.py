@@ -4,16 +4,19 @@ The public names are those of nfdist.public. They load on first use, so that the
 """
 
 from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # without typing, whose import a Ctrl-C could interrupt before anybody tells of it (__main__.py)
 if TYPE_CHECKING:
+    from typing import Any
+
     from nfdist.public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib.util import find_spec
+
     if name == "__all__":
         return __dir__()
     if not name.startswith("_") and find_spec(f"nfdist.{name}") is None:  # a module is imported as such

@@ -100,12 +100,18 @@ def abandon() -> None:
 
 def remove_stale(folder: Path, name: str | None = None) -> None:
     """Remove what dead processes of this host left aside in a folder: versions of `name`, or of anything."""
+    for path in stale(folder, name):
+        _delete(path)
+
+
+def stale(folder: Path, name: str | None = None) -> Iterator[Path]:
+    """What dead processes of this host left aside in a folder: versions of `name`, or of anything."""
     wanted = re.escape(name) if name else ".+"
     pattern = re.compile(rf"\.{wanted}\.tmp-(\d+)-(.*)-[0-9a-f]{{8}}")
-    for path in folder.iterdir():
+    for path in list(folder.iterdir()):
         match = pattern.fullmatch(path.name)
         if match and match[2] == socket.gethostname() and not _alive(int(match[1])):
-            _delete(path)
+            yield path
 
 
 def existing_ancestor(directory: Path) -> Path:

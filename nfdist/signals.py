@@ -16,6 +16,8 @@ from typing import Any
 from nfdist import files
 from nfdist.log import notice
 
+STARTED = "NFDIST_STARTED"  # in the environment of what a command of nfdist has started, which tells of a stop itself
+SIGINT = signal.SIGINT
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
 HEEDED = (*STOPPING, signal.SIGINT)
 _SECONDS_TO_HEAR = 5.0  # for the main thread, which hears of signals only between two operations
@@ -34,6 +36,12 @@ class Stopped(BaseException):
 def exit_code(stopped: signal.Signals) -> int:
     """The exit code of a command that a signal has stopped, as shells count them."""
     return 128 + stopped
+
+
+def tell_of_stop(text: str) -> None:
+    """One line about a stop, of the one process of a job that tells of it."""
+    if os.environ.get("RANK", "0") == "0" and STARTED not in os.environ:
+        notice(text)
 
 
 class Interruptible:

@@ -13,10 +13,11 @@ tune
 training
 evaluation partitioning
 model
-graph
+graph cleaning
 attention store sparse.knn sparse.metis runs observe
+children
 collectives rendezvous remote sparse settings signals
-config world seeds log files reading attempts devices plugins
+config world seeds log files reading attempts devices plugins layout
 fields memory
 errors
 """

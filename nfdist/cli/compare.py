@@ -7,14 +7,22 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nfdist import log
-from nfdist.api import configure
 from nfdist.errors import ConfigError
-from nfdist.rendezvous import Place, choose_device
 from nfdist.runs.ownership import owning_directory
 from nfdist.signals import exit_code
-from nfdist.tune.comparison import Row, check_models, check_runs, compare, configurations, write_comparison
+
+if TYPE_CHECKING:
+    from nfdist.tune.comparison import Row
+
+LOADS = ("nfdist.tune.comparison",)
+EXAMPLES = (
+    ("nfdist compare cora-partition", "every model with its usual settings"),
+    ("nfdist compare cora.toml --models nodeformer,mlp,gcn train.seeds=[0,1,2]", "three models, three seeds each"),
+    ("nfdist compare cora-partition --out runs/cora-compare --json", "the rows as one line, for scripts"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.api import configure
+    from nfdist.rendezvous import Place, choose_device
+    from nfdist.tune.comparison import check_models, check_runs, compare, configurations, write_comparison
+
     if Place.read(os.environ).size > 1:
         raise ConfigError("nfdist compare runs alone: leave torchrun away, or train each model with nfdist train")
     names = check_models(options.models)
@@ -50,14 +62,13 @@ def run(options: argparse.Namespace) -> int:
         write_comparison(rows, out)
     print(describe(out, rows))
     if stopped is not None:
-        log.notice(f"{stopped.name}: stopped; the same command goes on")
         return exit_code(stopped)
     if options.json:
         print(json.dumps({"out": str(out), "rows": [asdict(row) for row in rows]}))
     return 0
 
 
-def describe(out: Path, rows: Sequence[Row]) -> str:
+def describe(out: Path, rows: "Sequence[Row]") -> str:
     """The rows as a table, the best validation score of answers first."""
     metric = next((row.metric for row in rows if row.metric), "")
     smoothed = any(row.smoothed_valid is not None for row in rows)
@@ -67,7 +78,7 @@ def describe(out: Path, rows: Sequence[Row]) -> str:
     return "\n".join([f"{out}: {metric}, {by}", head, *(f"  {_line(row)}" for row in rows)])
 
 
-def _line(row: Row) -> str:
+def _line(row: "Row") -> str:
     if row.valid is None or row.seconds is None or row.parameters is None:
         return f"{row.model:12}not trained: {row.reason}"
     test = "-" if row.test is None else f"{row.test:.4f}"

@@ -11,12 +11,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from signal import SIGINT
 from typing import Any
 
+from nfdist.children import Children
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.signals import Stopped
 
+LOADS = ()
+EXAMPLES = (
+    ("nfdist demo", "in a new folder under /tmp"),
+    ("nfdist demo --dir demo --epochs 30", "longer, in a folder of its own"),
+    ("nfdist demo --workers 4 --scale 0.05", "more workers, a larger graph"),
+)
 CONFIG = """\
 # The paper's Amazon2M setting, for a graph of its shape at a hundredth of its size.
 [data]
@@ -135,20 +140,13 @@ def _make_folder(wanted: str | None) -> Path:
 def _step(words: list[str]) -> dict[str, Any]:
     """Show a command, run it in this environment, and return what its --json line says."""
     print(f"$ {shlex.join(words)}", flush=True)
-    module = {"nfdist": "nfdist", "torchrun": "torch.distributed.run"}[words[0]]
+    module = {"nfdist": "nfdist", "torchrun": "nfdist.cli.torchrun"}[words[0]]
     # A worker with all the cores of the host would only be in the way of the others.
     environment = {"OMP_NUM_THREADS": "1", **os.environ} if module != "nfdist" else dict(os.environ)
     command = [sys.executable, "-m", module, *words[1:], "--json"]
-    # In a session of its own, so that a Ctrl-C reaches it once, from here.
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            output, _ = process.communicate()
-        except (Stopped, KeyboardInterrupt) as stop:
-            process.send_signal(stop.signal if isinstance(stop, Stopped) else SIGINT)
-            process.communicate()
-            raise
+    with Children() as children:
+        process = children.start(command, environment, stdout=subprocess.PIPE, text=True)
+        output, _ = process.communicate()
     lines = output.splitlines()
     print("\n".join(lines[:-1]), flush=True)
     if process.returncode:

@@ -19,6 +19,10 @@ from nfdist.cli.check import Check, fact_lines, failure, finding_lines, readable
 from nfdist.cli.packages import check_packages, check_partitioning
 from nfdist.errors import ConfigError
 
+EXAMPLES = (
+    ("nfdist doctor", "what this host has, and what will not work on it"),
+    ("nfdist doctor --json", "the same as one line, for scripts"),
+)
 SMALL_SHARED_MEMORY_BYTES = 1 << 30  # containers get 64 MiB unless told otherwise
 FEW_OPEN_FILES = 1024
 

@@ -6,25 +6,31 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 from signal import Signals
-from typing import Any, get_args
-
-import torch
+from typing import TYPE_CHECKING, Any, get_args
 
 from nfdist import log
 from nfdist.attempts import Attempts
-from nfdist.collectives import fail_together, largest, raised_on_all_ranks, together
 from nfdist.config import Device, RunConfig
 from nfdist.errors import ConfigError, NfdistError
-from nfdist.evaluation.evaluator import Evaluator, Wanted, evaluate_run
-from nfdist.evaluation.follow import FollowedRun, follow
-from nfdist.evaluation.smoothed import SPLITS
 from nfdist.memory import parse_bytes
-from nfdist.model.loading import TrainedModel, run_directory
-from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.runs.ownership import LOCK_SUFFIX, owning
 from nfdist.runs.run import EVALUATIONS_FILE, Run
-from nfdist.signals import StopRequest, exit_code
-from nfdist.world import World
+from nfdist.signals import StopRequest, exit_code, tell_of_stop
+
+if TYPE_CHECKING:
+    from nfdist.evaluation.evaluator import Wanted
+    from nfdist.evaluation.follow import FollowedRun
+    from nfdist.model.loading import TrainedModel
+    from nfdist.rendezvous import Place
+    from nfdist.world import World
+
+LOADS = ("nfdist.evaluation.evaluator", "nfdist.evaluation.follow")
+EXAMPLES = (
+    ("nfdist evaluate runs/cora", "scores, predictions.parquet, embeddings.parquet and states for nfdist predict"),
+    ("nfdist evaluate runs/cora --memory 4GiB --no-outputs", "of a large graph, without its files"),
+    ("nfdist evaluate runs/cora --follow --until-done", "score every checkpoint while a training goes on"),
+    ("torchrun --standalone --nproc-per-node 2 -m nfdist evaluate runs/cora", "two workers"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.collectives import fail_together, raised_on_all_ranks
+    from nfdist.evaluation.evaluator import evaluate_run
+    from nfdist.model.loading import run_directory
+    from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
+
     place, attempts = Place.read(os.environ), Attempts(os.environ)
     wanted_device: Device = options.device or ("cpu" if options.follow else "auto")
     device, mistake = None, None
@@ -92,8 +103,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def wanted_of(options: argparse.Namespace) -> Wanted:
+def wanted_of(options: argparse.Namespace) -> "Wanted":
     """What the options ask to write."""
+    from nfdist.evaluation.evaluator import Wanted
+
     if options.follow:
         if options.checkpoint or options.edges or options.top_neighbors:
             raise ConfigError(
@@ -115,9 +128,12 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
 
 
 def follow_run(
-    options: argparse.Namespace, where: dict[str, Any], place: Place, world: World, attempts: Attempts
+    options: argparse.Namespace, where: dict[str, Any], place: "Place", world: "World", attempts: Attempts
 ) -> int:
     """Score every checkpoint of a run as it comes. Every rank must call this."""
+    from nfdist.collectives import together
+    from nfdist.evaluation.follow import FollowedRun
+
     with ExitStack() as stack:
 
         def open_run() -> FollowedRun | None:
@@ -134,19 +150,28 @@ def follow_run(
             print(json.dumps({"evaluated": count}))
     if stopped is None:
         return 0
-    if world.rank == 0:
-        log.notice(f"{stopped.name}: stopped; run the same command again")
+    tell_of_stop(f"{stopped.name}: stopped; run the same command again")
     attempts.give_up(exit_code(stopped), only_failures=True)
     return exit_code(stopped)
 
 
 def _follow(
-    options: argparse.Namespace, where: dict[str, Any], place: Place, world: World, followed: FollowedRun | None
+    options: argparse.Namespace,
+    where: dict[str, Any],
+    place: "Place",
+    world: "World",
+    followed: "FollowedRun | None",
 ) -> tuple[int, Signals | None]:
     """How many checkpoints were scored, and the signal that any rank was stopped by."""
+    import torch
+
+    from nfdist.collectives import largest
+    from nfdist.evaluation.evaluator import Evaluator, Wanted
+    from nfdist.evaluation.follow import follow
+
     opened: list[Evaluator] = []  # with the first model, which says which graph
 
-    def score(trained: TrainedModel) -> dict[str, Any]:
+    def score(trained: "TrainedModel") -> dict[str, Any]:
         if not opened:
             opened.append(Evaluator(trained, place, world, partition=options.partition, **where))
         outcome = opened[0].evaluate(trained, Path(options.run_dir), Wanted())
@@ -171,6 +196,8 @@ def _follow(
 
 def describe(run_dir: str, outcome: dict[str, Any]) -> str:
     """The outcome as a small table."""
+    from nfdist.evaluation.smoothed import SPLITS
+
     lines = [
         f"{run_dir}: seed {outcome['seed']} after epoch {outcome['epoch']}, step {outcome['step']}, on "
         f"{outcome['nodes']:,} nodes in {_count(outcome['parts'], 'part')}, {_count(outcome['world_size'], 'rank')}",
@@ -186,6 +213,8 @@ def describe(run_dir: str, outcome: dict[str, Any]) -> str:
 
 def _describe_smoothed(smoothed: dict[str, Any] | None) -> list[str]:
     """Lines of their own, so that nobody takes one score for the other."""
+    from nfdist.evaluation.smoothed import SPLITS
+
     if smoothed is None:
         return []
     strengths, parts = smoothed["strengths"], []

@@ -4,18 +4,25 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from nfdist import log
 from nfdist.errors import CheckpointError, PartitionError
+from nfdist.layout import MANIFEST_NAME
 from nfdist.runs.checkpoint import STATE_FILE, Checkpoint
 from nfdist.runs.describe import checkpoint_lines, describe_checkpoint, describe_run, run_lines
 from nfdist.runs.run import RUN_FILE, Run
-from nfdist.store.cache import local_directory
-from nfdist.store.manifest import MANIFEST_NAME, Manifest
-from nfdist.store.store import Store
+
+if TYPE_CHECKING:
+    from nfdist.store.manifest import Manifest
+    from nfdist.store.store import Store
+
+LOADS = ("nfdist.store.cache", "nfdist.store.store")
+EXAMPLES = (
+    ("nfdist inspect cora-partition --verify", "what a partition holds; every file is read and compared"),
+    ("nfdist inspect runs/cora", "settings, checkpoints and scores of a run"),
+    ("nfdist inspect runs/cora/checkpoints/seed-0/step-00000100 --json", "one checkpoint, for scripts"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.store.cache import local_directory
+
     directory = local_directory(options.directory)
     if Run.holds_run(directory):
         facts = describe_run(Run.open(directory))
@@ -48,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 def read_partition(directory: Path, verify: bool) -> tuple[dict[str, Any], list[str]]:
     """The facts of a partition, and its table."""
+    from nfdist.store.manifest import Manifest
+    from nfdist.store.store import Store
+
     if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
         raise PartitionError(
             f"{directory} holds no {MANIFEST_NAME}, {RUN_FILE} or {STATE_FILE}: it is no partition, run or checkpoint"
@@ -61,7 +73,7 @@ def read_partition(directory: Path, verify: bool) -> tuple[dict[str, Any], list[
     return facts, table(facts, manifest)
 
 
-def describe(manifest: Manifest, histogram: list[int], verified: bool) -> dict[str, Any]:
+def describe(manifest: "Manifest", histogram: list[int], verified: bool) -> dict[str, Any]:
     """The facts of a partition, for people and scripts alike."""
     sizes = [part.num_nodes for part in manifest.parts]
     edges = [part.edges for part in manifest.parts]
@@ -88,8 +100,10 @@ def describe(manifest: Manifest, histogram: list[int], verified: bool) -> dict[s
     }
 
 
-def label_histogram(store: Store) -> list[int]:
+def label_histogram(store: "Store") -> list[int]:
     """Nodes of every class, or yes answers to every question."""
+    import torch
+
     counts = torch.zeros(store.num_classes, dtype=torch.long)
     for part in store.parts:
         labels = store.labels(torch.arange(part.start, part.stop))
@@ -100,7 +114,7 @@ def label_histogram(store: Store) -> list[int]:
     return [int(count) for count in counts]
 
 
-def table(facts: dict[str, Any], manifest: Manifest) -> list[str]:
+def table(facts: dict[str, Any], manifest: "Manifest") -> list[str]:
     split = ", ".join(f"{name} {count:,}" for name, count in facts["split"].items())
     counted = facts["label_histogram"]
     named = list(counted.items() if isinstance(counted, dict) else enumerate(counted))

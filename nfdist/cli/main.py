@@ -1,7 +1,10 @@
 """The `nfdist` command.
 
-A command is a module nfdist/cli/<name>.py with `add_arguments(parser)` and `run(options) -> int`, and one line in
-COMMANDS. Only the module of the command that was asked for is imported, so that `nfdist --help` never waits for torch.
+A command is a module nfdist/cli/<name>.py with `add_arguments(parser)`, `run(options) -> int` and EXAMPLES, pairs of a
+command line and what it does, which end its --help; and one line in COMMANDS. Only the module of the command that was
+asked for is imported, and it imports at its top only what its arguments need: what takes longer, such as torch, is
+imported in its functions, and named in its LOADS, to be loaded once the words were understood. So no --help and no
+mistake waits for torch.
 
 Exit codes: 0 done, 2 a user's mistake (one line on stderr), 1 a bug (a traceback), 130 interrupted by Ctrl-C, 143
 stopped by SIGTERM.
@@ -14,18 +17,18 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from signal import SIGINT
 from types import ModuleType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from nfdist import __version__, files
 from nfdist.attempts import Attempts
 from nfdist.cli.environment import check_address_space, explain, open_standard_streams, spare_pandas
 from nfdist.errors import ConfigError, NfdistError
 from nfdist.log import notice
-from nfdist.signals import Interruptible, Stopped, exit_code
+from nfdist.signals import Interruptible, Stopped, exit_code, tell_of_stop
 
 # What torch's C++ side merely remarks is not for the users of a command.
 ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -43,10 +46,28 @@ COMMANDS = {
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
     "predict": "labels of nodes that training never saw, without a pass over the graph",
     "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
+    "runs": "the runs of a folder: state, epoch, best score, age and size",
+    "clean": "what a folder of runs and partitions could do without, and remove it",
+    "completion": "a script with which a shell completes commands, options and settings",
     "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
     "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
+# How nfdist --help groups them; a command that is not named here comes last.
+GROUPS = {
+    "prepare": ("doctor", "plan", "partition"),
+    "train": ("train", "compare", "tune", "demo"),
+    "answer": ("evaluate", "predict"),
+    "operate": ("runs", "inspect", "clean", "completion"),
+}
+EXAMPLES = (
+    ("nfdist demo", "all of it on a made graph"),
+    ("nfdist partition shop --parts 2 --out shop-partition", "nodes.parquet and edges.parquet of a folder"),
+    ("nfdist train shop-partition run.dir=runs/shop", "with settings that suit the graph"),
+    ("nfdist evaluate runs/shop", "exact scores, and predictions of every node"),
+)
+
+_STYLE: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
 WITHOUT_PANDAS = ("inspect", "train", "evaluate", "predict")  # the others may call ogb, which needs it
 
 
@@ -136,7 +157,9 @@ def _run(words: list[str], interruptible: Interruptible, process_ends: bool) -> 
     if earlier is not None:
         return earlier  # as the attempt before this one explained
     try:
-        options = _loaded(words, interruptible)
+        options = _parse(words)
+        _load_libraries(command)
+        interruptible.check()  # a signal may make anything of a library that is loaded
         if process_ends and command in WITHOUT_PANDAS:
             spare_pandas()
         return int(options.run(options))
@@ -144,38 +167,32 @@ def _run(words: list[str], interruptible: Interruptible, process_ends: bool) -> 
         if finished.code:
             raise
         return 0
-    except NfdistError as error:
+    except Exception as error:
+        interruptible.check()  # which may be what a signal has become
+        return _explained(error, command)
+
+
+def _explained(error: Exception, command: str) -> int:
+    """The exit code of a command that has failed, after one line about it; a bug is raised again."""
+    if isinstance(error, NfdistError):
         _report(error)
         return 2
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         if not _reader_left():
-            raise
+            raise error
         return 0  # as if all had been read
-    except Exception as error:
-        text = explain(error, command)
-        if text is None:
-            raise
-        _report(NfdistError(text))
-        return 2
-
-
-def _loaded(words: list[str], interruptible: Interruptible) -> argparse.Namespace:
-    """The parsed words and the module of their command; a signal may make anything of a library that is loaded."""
-    try:
-        options = _parse(words)
-    except Exception:
-        interruptible.check()
-        raise
-    interruptible.check()
-    return options
+    text = explain(error, command)
+    if text is None:
+        raise error
+    _report(NfdistError(text))
+    return 2
 
 
 def _report_stop(stop: BaseException, command: str) -> int:
     """One line of the first worker; the exit code."""
     again = "continue with --resume" if command == "train" else "run the same command again"
     number = stop.signal if isinstance(stop, Stopped) else SIGINT
-    if os.environ.get("RANK", "0") == "0":
-        notice(f"interrupted: {again}" if number == SIGINT else f"{number.name}: stopped; {again}")
+    tell_of_stop(f"interrupted: {again}" if number == SIGINT else f"{number.name}: stopped; {again}")
     return exit_code(number)
 
 
@@ -188,18 +205,42 @@ def _report(error: NfdistError) -> None:
         notice(str(error))
 
 
-def _parse(words: list[str]) -> argparse.Namespace:
-    parser = _Parser(prog="nfdist", description="NodeFormer for graphs that do not fit one worker.", allow_abbrev=False)
+def make_parser(asked: Collection[str]) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of the command line and those of all commands, of which those asked for have their arguments."""
+    parser = _Parser(prog="nfdist", description="NodeFormer for graphs that do not fit one worker.", **_STYLE)
     parser.add_argument("--version", action="version", version=f"nfdist {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    asked = _asked(words)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help="one of those below")
+    parser.epilog = "\n\n".join([*_grouped(), _shown_examples(EXAMPLES), "nfdist COMMAND --help tells more."])
+    parsers = {}
     for name, purpose in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose, description=f"nfdist {name}: {purpose}.", allow_abbrev=False)
-        if name == asked:
-            check_address_space(name)
-            module = _import_command(name)
+        command = commands.add_parser(name, description=f"nfdist {name}: {purpose}.", **_STYLE)
+        parsers[name] = command
+        if name in asked:
+            module = _import_for(name, f"nfdist.cli.{name}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
+            command.epilog = "\n\n".join(
+                filter(None, [command.epilog, _shown_examples(getattr(module, "EXAMPLES", ()))])
+            )
+    return parser, parsers
+
+
+def _grouped() -> Iterator[str]:
+    named = {name for names in GROUPS.values() for name in names}
+    for group, names in GROUPS.items():
+        rest = [name for name in COMMANDS if name not in named] if group == list(GROUPS)[-1] else []
+        yield "\n".join([f"{group}:", *(f"    {name:12}{COMMANDS[name]}" for name in (*names, *rest))])
+
+
+def _shown_examples(examples: Sequence[tuple[str, str]]) -> str:
+    return (
+        "\n".join(["examples:", *(f"    {line}\n        {meaning}" for line, meaning in examples)]) if examples else ""
+    )
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    asked = _asked(words)
+    parser, _ = make_parser([asked] if asked in COMMANDS else [])
     if asked == "train":  # whose options take no values: argparse wants the overrides together
         words = sorted(words, key=lambda word: word.startswith("-"))
     if asked in ("compare", "tune"):
@@ -215,15 +256,24 @@ def _asked(words: list[str]) -> str | None:
     return next((word for word in words if not word.startswith("-")), None)
 
 
-def _import_command(name: str) -> ModuleType:
+def _load_libraries(command: str) -> None:
+    """Import what a command will need, all at once, where the limits of this process leave room for it."""
+    loads = getattr(sys.modules.get(f"nfdist.cli.{command}"), "LOADS", None)
+    if loads != ():
+        check_address_space(command)
+    for module in loads or ():
+        _import_for(command, module)
+
+
+def _import_for(command: str, module: str) -> ModuleType:
     try:
-        return importlib.import_module(f"nfdist.cli.{name}")
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = (error.name or "nfdist").partition(".")[0]
         if package == "nfdist":
             raise
         raise ConfigError(
-            f"{name} needs {package}, which is not installed: nfdist doctor lists what is missing"
+            f"{command} needs {package}, which is not installed: nfdist doctor lists what is missing"
         ) from error
 
 

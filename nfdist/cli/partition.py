@@ -2,11 +2,20 @@
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
-from nfdist.partitioning.assign import METHODS
-from nfdist.partitioning.pipeline import partition
-from nfdist.partitioning.recipe import Recipe
-from nfdist.partitioning.sources.options import USES
+from nfdist.partitioning.choices import METHODS, USES
+
+if TYPE_CHECKING:
+    from nfdist.partitioning.recipe import Recipe
+
+LOADS = ("nfdist.partitioning.pipeline",)
+EXAMPLES = (
+    ("nfdist partition cora --parts 2 --out cora-partition", "a data set by its name"),
+    ("nfdist partition shop --parts 4 --out shop-partition --split random:0.6/0.2/0.2", "nodes.parquet, edges.parquet"),
+    ("nfdist partition partitions/cora.toml", "a recipe, which has all of that"),
+    ("nfdist partition amazon2m-like --scale 0.01 --parts 2 --out made --method random", "a made graph, to try with"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +52,10 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def recipe_of(options: argparse.Namespace) -> Recipe:
+def recipe_of(options: argparse.Namespace) -> "Recipe":
     """The recipe of a command line: what was not said keeps the recipe file's or the default value."""
+    from nfdist.partitioning.recipe import Recipe
+
     given = {key: value for key, value in vars(options).items() if value is not None}
     for key in ("source", "run", "json"):
         given.pop(key, None)
@@ -52,6 +63,8 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.partitioning.pipeline import partition
+
     recipe = recipe_of(options)
     outcome = partition(recipe)
     manifest, seconds = outcome.manifest, sum(outcome.seconds.values())

@@ -9,9 +9,13 @@ from dataclasses import asdict
 from nfdist import log
 from nfdist.cli.partition import add_source_arguments, recipe_of
 from nfdist.errors import PartitionError
-from nfdist.partitioning.planning import plan
-from nfdist.partitioning.sources import counts
 from nfdist.remote import fetched
+
+LOADS = ("nfdist.partitioning.planning",)
+EXAMPLES = (
+    ("nfdist plan ogbn-products --parts 8", "what partitioning it would take"),
+    ("nfdist plan partitions/cora.toml --json", "the same of a recipe, as one line for scripts"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.partitioning.planning import plan
+    from nfdist.partitioning.sources import counts
+
     recipe = recipe_of(options)
     with fetched(recipe.source, PartitionError) as source:
         found = counts(source, recipe.options)

@@ -9,16 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from nfdist.api import Predictor
 from nfdist.config import TRACKERS, Device
 from nfdist.errors import ConfigError
-from nfdist.evaluation.gathered_writer import write_table
-from nfdist.evaluation.new_nodes import NewNodes
 from nfdist.remote import fetched, refuse_uri
 
+LOADS = ("nfdist.evaluation.predict",)
+EXAMPLES = (
+    ("nfdist predict runs/cora new.parquet --out answers.parquet", "the classes of new nodes"),
+    ("nfdist predict runs/cora new.csv --out answers.parquet --probabilities --top-k 5", "with what is likely, too"),
+    ("nfdist predict runs/cora new.csv --edges links.csv --together --out answers.parquet", "joined to each other"),
+)
 _OF_RUN = (  # what no answers may be written over
     *("states", "checkpoints", "smoothing", "run.json", "config.toml", "metrics.jsonl", "result.json"),
     *("evaluations.jsonl", "predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet"),
@@ -56,6 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {options.top_k}")
+    from nfdist.api import Predictor
+    from nfdist.evaluation.gathered_writer import write_table
+    from nfdist.evaluation.new_nodes import NewNodes
+
     started = time.perf_counter()
     refuse_uri("--out", options.out, "name a file here, and copy it there")
     out = Path(options.out)
@@ -93,6 +97,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _counted(labels: Any) -> dict[str, int]:
     """How many nodes got each label, by its name; nothing where every node has a list of answers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if pa.types.is_list(labels.type):
         return {}
     counted = pc.value_counts(labels).sort(by="values")

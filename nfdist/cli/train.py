@@ -3,20 +3,26 @@
 import argparse
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfdist import log
-from nfdist.api import configure
 from nfdist.attempts import Attempts
-from nfdist.collectives import fail_together, together
 from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
-from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
-from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.settings import emit
 from nfdist.signals import exit_code
-from nfdist.training.job import begun_settings, train
+
+if TYPE_CHECKING:
+    from nfdist.rendezvous import Place
+
+LOADS = ("nfdist.training.job",)
+EXAMPLES = (
+    ("nfdist train cora-partition", "settings that suit the graph, a run in runs/cora-partition"),
+    ("nfdist train cora.toml train.epochs=100 run.dir=runs/long", "a file's settings, some replaced"),
+    ("nfdist train cora.toml --resume", "go on after a crash or Ctrl-C"),
+    ("torchrun --standalone --nproc-per-node 2 -m nfdist train cora.toml", "two workers"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +49,8 @@ def describe_settings() -> str:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.rendezvous import Place
+
     place, attempts = Place.read(os.environ), Attempts(os.environ)
     try:
         return _run(options, place, attempts)
@@ -52,7 +60,12 @@ def run(options: argparse.Namespace) -> int:
         raise
 
 
-def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
+def _run(options: argparse.Namespace, place: "Place", attempts: Attempts) -> int:
+    from nfdist.api import configure
+    from nfdist.collectives import fail_together, together
+    from nfdist.rendezvous import choose_device, idle_cores_warning, join
+    from nfdist.training.job import begun_settings, train
+
     config, device, mistake = Config(), None, None
     try:
         config = configure(options.config, options.overrides, {} if options.resume else None)
@@ -81,6 +94,8 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
 
 
 def describe(config: Config, result: dict[str, Any]) -> str:
+    from nfdist.evaluation.smoothed import SPLITS
+
     best, seconds = result["best"], result["seconds"]
     where = f"{config.run.dir}: trained in {seconds.get('train', 0.0):.1f} s"
     if best is None:
@@ -94,6 +109,8 @@ def describe(config: Config, result: dict[str, Any]) -> str:
 
 def _describe_smoothed(result: dict[str, Any]) -> list[str]:
     """A line of its own, so that nobody takes one score for the other."""
+    from nfdist.evaluation.smoothed import SPLITS
+
     of_best = [seed.get("smoothed") for seed in result["per_seed"] if seed["best"] == result["best"]]
     if not of_best or of_best[0] is None:
         return []

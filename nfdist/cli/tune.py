@@ -8,22 +8,26 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGINT, Signals
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfdist import log, settings
-from nfdist.api import configure
 from nfdist.attempts import Attempts
-from nfdist.collectives import broadcast_text, fail_together, together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError, NfdistError, WorldError
-from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
-from nfdist.signals import Stopped, exit_code
-from nfdist.tune.purpose import Purpose
-from nfdist.tune.search import Limits, search, shown
-from nfdist.tune.study import Study, owned_study
-from nfdist.tune.study_files import BEST_FILE, write_outputs
-from nfdist.tune.trial_workers import end_with_starter, run_workers
+from nfdist.signals import Stopped, exit_code, tell_of_stop
 
+if TYPE_CHECKING:
+    from nfdist.rendezvous import Place
+    from nfdist.tune.purpose import Purpose
+    from nfdist.tune.search import Limits
+    from nfdist.tune.study import Study
+
+LOADS = ("nfdist.tune.search", "nfdist.tune.study_files")
+EXAMPLES = (
+    ("nfdist tune cora-partition --trials 30", "the usual search space of the model"),
+    ("nfdist tune cora.toml model.layers=2 --hours 1 --workers 2", "the [search] of a file, with a setting fixed"),
+    ("nfdist tune cora.toml --out runs/cora-tune --json", "the same command again goes on"),
+)
 SHOWN_TRIALS = 5
 
 
@@ -41,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.rendezvous import Place
+
     place, attempts = Place.read(os.environ), Attempts(os.environ)
     try:
         return _work(options) if options.worker else _run(options, place, attempts)
@@ -50,7 +56,14 @@ def run(options: argparse.Namespace) -> int:
         raise
 
 
-def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
+def _run(options: argparse.Namespace, place: "Place", attempts: Attempts) -> int:
+    from nfdist.api import configure
+    from nfdist.collectives import broadcast_text, fail_together, together
+    from nfdist.rendezvous import choose_device, idle_cores_warning, join
+    from nfdist.tune.search import search
+    from nfdist.tune.study import owned_study
+    from nfdist.tune.study_files import write_outputs
+
     started, cores_before = time.monotonic(), core_seconds()
     config, purpose, device, mistake = Config(), None, None, None
     try:
@@ -69,7 +82,7 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
             log.warn(warning)
         folder = Path(options.out or f"{config.run.dir}-tune")
 
-        def begin() -> Study | None:
+        def begin() -> "Study | None":
             return stack.enter_context(owned_study(folder, purpose, place.launch)) if world.rank == 0 else None
 
         study = together(world, begin, CheckpointError)
@@ -85,8 +98,7 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
             print(describe(study, summary))
         done = broadcast_text(world, "" if study is None or study.best() is None else "yes", 0)
     if stopped is not None:
-        if place.rank == 0:
-            log.notice(f"{stopped.name}: stopped; the same command goes on")
+        tell_of_stop(f"{stopped.name}: stopped; the same command goes on")
         attempts.give_up(exit_code(stopped), only_failures=True)
         return exit_code(stopped)
     if not done:
@@ -101,7 +113,9 @@ def core_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _limits(options: argparse.Namespace, place: Place) -> Limits:
+def _limits(options: argparse.Namespace, place: "Place") -> "Limits":
+    from nfdist.tune.search import Limits
+
     for name in ("trials", "workers"):
         if getattr(options, name) < 1:
             raise ConfigError(f"--{name} must be at least 1, got {getattr(options, name)}")
@@ -115,7 +129,9 @@ def _limits(options: argparse.Namespace, place: Place) -> Limits:
     return Limits(options.trials, time.monotonic() + 3600 * options.hours)
 
 
-def _purpose(options: argparse.Namespace, config: Config) -> Purpose:
+def _purpose(options: argparse.Namespace, config: Config) -> "Purpose":
+    from nfdist.tune.purpose import Purpose
+
     path = Path(options.config)
     search_tables = settings.read_toml(path).get("search") if path.is_file() else None
     fixed = [override.partition("=")[0].strip() for override in options.overrides]
@@ -123,6 +139,8 @@ def _purpose(options: argparse.Namespace, config: Config) -> Purpose:
 
 
 def _run_workers(options: argparse.Namespace, folder: Path) -> Signals | None:
+    from nfdist.tune.trial_workers import run_workers
+
     words = ["tune", str(folder), "--worker", "--trials", str(options.trials), "--hours", str(options.hours)]
     try:
         codes = run_workers(options.workers, words)
@@ -137,6 +155,12 @@ def _run_workers(options: argparse.Namespace, folder: Path) -> Signals | None:
 
 def _work(options: argparse.Namespace) -> int:
     """One of several workers of a study that another process owns."""
+    from nfdist.rendezvous import Place, choose_device, join
+    from nfdist.tune.purpose import Purpose
+    from nfdist.tune.search import search
+    from nfdist.tune.study import Study
+    from nfdist.tune.trial_workers import end_with_starter
+
     end_with_starter()
     folder, place = Path(options.config), Place()
     purpose = Purpose.read(folder)
@@ -155,8 +179,11 @@ def _nothing(options: argparse.Namespace) -> NfdistError:
     return error
 
 
-def describe(study: Study, summary: dict[str, Any]) -> str:
+def describe(study: "Study", summary: dict[str, Any]) -> str:
     """The best trials as a small table."""
+    from nfdist.tune.search import shown
+    from nfdist.tune.study_files import BEST_FILE
+
     counts = summary["trials"]
     lines = [
         f"{study.folder}: {counts['complete']} trials to the end, {counts['pruned']} pruned, {counts['failed']} failed "

@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from nfdist import layout
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, Columns, rows_in_order, write_gathered_table
 from nfdist.model.task import Task
 from nfdist.store.schema import Schema
@@ -16,7 +17,7 @@ from nfdist.store.store import Store
 from nfdist.world import World
 
 PREDICTIONS_FILE = "predictions.parquet"
-EMBEDDINGS_FILE = "embeddings.parquet"
+EMBEDDINGS_FILE = layout.EMBEDDINGS_FILE
 _TAKEN = ("label", "probability", "top_labels", "top_probabilities", "split", "true_label", "embedding")
 
 

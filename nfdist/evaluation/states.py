@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nfdist import files
+from nfdist import files, layout
 from nfdist.attention.summary import KeySummary
 from nfdist.collectives import together
 from nfdist.config import Config
@@ -41,7 +41,7 @@ from nfdist.store.arrow_files import read_only
 from nfdist.store.gate import BlockDigests, Column, Gate, StoredFile
 from nfdist.world import World
 
-STATES_FOLDER = "states"
+STATES_FOLDER = layout.STATES_FOLDER
 SUMMARY_FOLDER = "summary"
 ROOTS_FILE = "roots.npy"
 HEADER_BYTES = 1 << 12

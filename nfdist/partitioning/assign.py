@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from nfdist import seeds
 from nfdist.errors import PartitionError
+from nfdist.partitioning import choices
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.metis import metis
 from nfdist.store.source_graph import TRAIN, SourceGraph
 
-METHODS = ("metis", "random", "file")
+METHODS = choices.METHODS
 
 
 def assign(

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import safetensors
-import safetensors.torch
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from nfdist.errors import CheckpointError
 from nfdist.files import checksum_of, dump_checked, load_checked, write_flushed, written_aside
+
+if TYPE_CHECKING:  # what lists and cleans runs is done before torch is loaded
+    from torch import Tensor
 
 FORMAT_VERSION = 1
 STATE_FILE = "state.json"
@@ -27,8 +25,10 @@ class Checkpoint:
     files: dict[str, dict[str, Any]]
 
     @staticmethod
-    def save(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> "Checkpoint":
+    def save(path: Path, tensors: "Mapping[str, Mapping[str, Tensor]]", state: Mapping[str, Any]) -> "Checkpoint":
         """Write <name>.safetensors for every group of tensors, and the state, which is JSON; `path` must not exist."""
+        import safetensors.torch
+
         needed_bytes = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
         files = {}
         with written_aside(path, needed_bytes, "checkpoint", CheckpointError) as aside:
@@ -57,8 +57,10 @@ class Checkpoint:
             checkpoint._content(name)
         return checkpoint
 
-    def tensors(self, name: str) -> dict[str, Tensor]:
+    def tensors(self, name: str) -> "dict[str, Tensor]":
         """The tensors of one file, such as "weights", on the CPU."""
+        import safetensors.torch
+
         if name not in self.files:
             raise CheckpointError(f"{self.path} holds no {name}, only {', '.join(self.files)}: use another checkpoint")
         try:
@@ -88,8 +90,10 @@ def _is_name(name: str) -> bool:
     return name.isidentifier()
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _plain(tensor: "Tensor") -> "Tensor":
     """A copy that shares no memory, as safetensors wants it."""
+    import torch
+
     return torch.clone(tensor.detach().cpu(), memory_format=torch.contiguous_format)
 
 

@@ -14,6 +14,7 @@ from nfdist.runs.records import finite, read
 
 LOOK_BACK_BYTES = 1 << 16
 READ_BYTES = 1 << 18
+TAIL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,19 @@ class MetricsFile:
             file.seek(position)
             content = file.read(READ_BYTES)
         content = content[: content.rfind(b"\n") + 1]
-        lines = []
-        for line in content.splitlines():
-            with suppress(ValueError, TypeError, RecursionError):
-                lines.append(dict(json.loads(line)))
-        return lines, position + len(content)
+        return _readable(content), position + len(content)
+
+    def tail(self, most_bytes: int = TAIL_BYTES) -> list[dict[str, Any]]:
+        """The last whole lines, without reading the others; lines that are no JSON are left out."""
+        try:
+            with self.path.open("rb") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - most_bytes)
+                file.seek(start)
+                content = file.read(most_bytes)
+        except FileNotFoundError:
+            return []
+        first = content.find(b"\n") + 1 if start else 0  # the line before may have begun earlier
+        return _readable(content[first : content.rfind(b"\n") + 1])
 
     @property
     def size_bytes(self) -> int:
@@ -93,3 +102,12 @@ def _end_of_line(file: BinaryIO, before: int) -> int:
             return start + found
         end = start
     return 0
+
+
+def _readable(content: bytes) -> list[dict[str, Any]]:
+    """The lines that are JSON."""
+    found = []
+    for line in content.split(b"\n"):
+        with suppress(ValueError, TypeError, RecursionError):
+            found.append(dict(json.loads(line)))
+    return found

@@ -64,6 +64,36 @@ class Owner:
         return replace(self, beat=0) == replace(other, beat=0)
 
 
+@dataclass(frozen=True)
+class Lock:
+    """A lock's file as somebody sees who does not want it: `held` is None where only the counter can tell."""
+
+    path: Path
+    owner: Owner | None
+    held: bool | None
+
+    @staticmethod
+    def look(path: Path) -> "Lock | None":
+        """The lock of a file, which is neither made nor written; None where there is no file."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            owner = _read(descriptor)
+            if owner is not None and owner.machine != _machine():
+                return Lock(path, owner, None)
+            here = owner is not None and (owner.alive or _starts_again(owner))
+            return Lock(path, owner, here or not _is_free(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def has_counted(self) -> bool:
+        """Whether its owner, on another machine, is at work: it has counted since this look, or given the lock back."""
+        now = Lock.look(self.path)
+        return now is None or now.owner is None or now.owner != self.owner
+
+
 @contextmanager
 def owning_directory(directory: Path, name: str, deed: str, launch: str = "") -> Iterator[None]:
     """`owning` for a directory that is made if it is not there, and removed again if nothing came into it."""
@@ -203,6 +233,23 @@ class _Ownership:
         finally:
             os.close(descriptor)
         return found is None or found.same_as(self._owner)
+
+
+def _starts_again(owner: Owner) -> bool:
+    """Whether a torchrun that lost this worker is still there to start another one."""
+    return bool(owner.launch) and files.process_start(owner.launcher[0]) == owner.launcher[1]
+
+
+def _is_free(descriptor: int) -> bool:
+    """Whether no process that is seen from here holds a file's lock; where there are no locks, its owner decides."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 def _open_locked(path: Path) -> tuple[int, bool | None]:

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from nfdist import __version__, files, log
 from nfdist.config import Config
@@ -23,6 +21,9 @@ from nfdist.runs.metrics_file import MetricsFile
 from nfdist.runs.ownership import LOCK_SUFFIX
 from nfdist.runs.ranking import better, rank
 from nfdist.runs.records import parse_object, read, read_config, read_record, write_config, write_record
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNCHECKED_KEYS = {"format_version", "nfdist", "owner"}  # of run.json in format version 1
 RUN_FILE = "run.json"
@@ -107,10 +108,14 @@ class Run:
 
     def checkpoint_paths(self, seed: int) -> dict[int, Path]:
         """The seed's checkpoints by their steps, ascending."""
-        return dict(self._saved(seed))
+        return dict(self.all_checkpoint_paths(seed))
+
+    def all_checkpoint_paths(self, seed: int) -> list[tuple[int, Path]]:
+        """Steps and checkpoints, ascending; one that was to be replaced comes before its successor, which wins."""
+        return _numbered(self._folder(seed), rf"step-(\d{{8,}})({re.escape(REPLACED)})?")
 
     def save_checkpoint(
-        self, seed: int, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int
+        self, seed: int, step: int, tensors: "Mapping[str, Mapping[str, Tensor]]", state: Mapping[str, Any], keep: int
     ) -> Checkpoint:
         """Save a checkpoint, over one of the same step, and remove all but the newest `keep` and the best."""
         path = self._folder(seed) / f"step-{step:08d}"
@@ -250,13 +255,9 @@ class Run:
             return best if isinstance(best, dict) and type(best.get("step")) is int else None
         return None
 
-    def _saved(self, seed: int) -> list[tuple[int, Path]]:
-        """Steps and checkpoints, ascending; one that was to be replaced comes before its successor, which wins."""
-        return _numbered(self._folder(seed), rf"step-(\d{{8,}})({re.escape(REPLACED)})?")
-
     def _remove_all_but(self, seed: int, steps: set[int]) -> None:
         kept = self.checkpoint_paths(seed)
-        for step, path in self._saved(seed):
+        for step, path in self.all_checkpoint_paths(seed):
             if step not in steps or path != kept[step]:
                 files.remove(path)
 

@@ -39,7 +39,7 @@ def local_directory(named: Path | str, parts: Sequence[int] | None = None) -> Pa
     remote, written = _remote_manifest(named)
     manifest = Manifest.parse(written, f"{named}: {MANIFEST_NAME}")
     key = files.checksum_of(named.encode() + b"\0" + written)
-    entry = _cache_folder() / key
+    entry = cache_folder() / key
     with files.disk_errors_as(PartitionError, entry):
         entry.parent.mkdir(parents=True, exist_ok=True)
         _use(entry)
@@ -108,7 +108,7 @@ def _remote_manifest(uri: str) -> tuple[Remote, bytes]:
     return remote, written
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(os.environ.get("NFDIST_CACHE") or Path(base) / "nfdist").absolute()
 
@@ -190,7 +190,7 @@ def _make_room(entry: Path, needed_bytes: int, uri: str) -> None:
     for folder in sorted(sizes, key=_last_use):
         if own + needed_bytes + sum(sizes.values()) <= limit:
             return
-        if _evict(folder):
+        if evict(folder):
             sizes.pop(folder)
     used = sum(sizes.values())
     if own + needed_bytes + used > limit:
@@ -200,7 +200,7 @@ def _make_room(entry: Path, needed_bytes: int, uri: str) -> None:
         )
 
 
-def _evict(entry: Path) -> bool:
+def evict(entry: Path) -> bool:
     """Remove an entry, unless a process uses it."""
     with entry.with_suffix(_LOCK).open("ab") as file:
         try:
@@ -209,6 +209,18 @@ def _evict(entry: Path) -> bool:
             return False
         files.remove(entry)
     return True
+
+
+def is_used(entry: Path) -> bool:
+    """Whether a process uses an entry."""
+    try:
+        with entry.with_suffix(_LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _last_use(entry: Path) -> float:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nfdist import files, log
 from nfdist.errors import PartitionError
+from nfdist.layout import HOPS_SUFFIX
 from nfdist.memory import host_bytes
 from nfdist.sparse.adjacency import MAX_EDGES, Adjacency, refuse_beyond
 from nfdist.store.arrow_files import write_columns
@@ -73,7 +74,9 @@ def _patterns(store: Store, order: int, max_edges: int) -> Iterator[list[Adjacen
     step: Adjacency | None = None
     shorter: list[Adjacency] = []
     for hop in range(2, order + 1):
-        kept = _Kept(directory.with_name(f"{directory.name}.hops") / f"order-{hop}", hop, fingerprint, store.parts)
+        kept = _Kept(
+            directory.with_name(f"{directory.name}{HOPS_SUFFIX}") / f"order-{hop}", hop, fingerprint, store.parts
+        )
         found = kept.read()
         if found is None:
             kept.discard()

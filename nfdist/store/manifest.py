@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nfdist import layout
 from nfdist.errors import PartitionError
 from nfdist.files import dump_checked, load_checked, write_flushed
 from nfdist.store.gate import CURE, Gate, StoredFile, WholeFile, check_size
@@ -15,7 +16,7 @@ from nfdist.store.json_fields import checked_fields
 from nfdist.store.schema import Schema, parsed_schema
 
 FORMAT_VERSION, OLDER_VERSIONS = 3, (2,)  # and 1, whose manifests had no checksum of their own; both had no schema
-MANIFEST_NAME = "manifest.json"
+MANIFEST_NAME = layout.MANIFEST_NAME
 IDS_FILE = "ids.arrow"
 WEIGHTS = "weights"  # the file and the column of what every in-edge weighs, in partitions of weighted graphs
 MOST_CLASSES_AT_LEAST = 1000  # of a graph with fewer nodes than that
@@ -29,7 +30,7 @@ CHOICES = {
 
 
 def part_directory(part: int) -> str:
-    return f"part-{part:05d}"
+    return f"{layout.PART_PREFIX}{part:05d}"
 
 
 def part_file(part: int, file: str) -> str:

@@ -33,7 +33,7 @@ from nfdist.rendezvous import Place
 from nfdist.runs.mirror import Mirror, check_free, fetch_mirrored
 from nfdist.runs.ownership import owning_directory
 from nfdist.runs.run import RUN_FILE, Run
-from nfdist.signals import StopRequest
+from nfdist.signals import StopRequest, tell_of_stop
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
 from nfdist.training.row_cache import make_row_cache
@@ -60,11 +60,18 @@ FREE_TO_CHANGE = (
 
 
 def train(
-    config: Config, place: Place, world: World, device: torch.device, resume: bool, trial: EvaluationHook | None = None
+    config: Config,
+    place: Place,
+    world: World,
+    device: torch.device,
+    resume: bool,
+    trial: EvaluationHook | None = None,
+    goes_on: str = "continue with --resume",
 ) -> tuple[dict[str, Any] | None, Signals | None]:
     """The result of a run on every rank, or the signal that stopped it. Every rank must call this.
 
-    With a `trial`, which is told of every evaluation and may end the training, no run directory is made.
+    With a `trial`, which is told of every evaluation and may end the training, no run directory is made. `goes_on` says
+    how a training that was stopped does.
     """
     same = {name: value for name, value in flat(config).items() if name not in OWN_TO_HOST}
     agree(world, {"nfdist": nfdist.__version__, "torch": torch.__version__, "code": code_digest(), **same})
@@ -105,11 +112,11 @@ def train(
         if trial is None:
             earlier, restored = _find_run(config, place, world, graph, resume, stack)
         with job.stop:
-            return _train_seeds(job, place, earlier, restored, stack)
+            return _train_seeds(job, place, earlier, restored, stack, goes_on)
 
 
 def _train_seeds(
-    job: Job, place: Place, earlier: Run | None, restored: Restored | None, stack: ExitStack
+    job: Job, place: Place, earlier: Run | None, restored: Restored | None, stack: ExitStack, goes_on: str
 ) -> tuple[dict[str, Any] | None, Signals | None]:
     seeds, run, begun = job.config.train.seeds, earlier, False
     mirror: Mirror | None = None
@@ -125,7 +132,7 @@ def _train_seeds(
         stopped = trainer.run(run, mirror)
         if stopped is not None:
             if run is not None:
-                log.notice(f"{stopped.name}: stopped at step {trainer.state.step}; continue with --resume")
+                tell_of_stop(f"{stopped.name}: stopped at step {trainer.state.step}; {goes_on}")
             return None, stopped
         smoothed = smoothed_best(job, trainer, run)
         job.metrics.record_smoothed(job.metric, {name: smoothed[name] for name in SPLITS} if smoothed else {})

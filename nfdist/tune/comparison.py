@@ -115,7 +115,7 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
     try:
         if result is None:
             log.notice(f"{name}:")
-            result, stopped = train(config, Place(), World(), device, True)
+            result, stopped = train(config, Place(), World(), device, True, goes_on="the same command goes on")
     except (PartitionError, WorldError, CheckpointError):
         raise
     except (NfdistError, MemoryError, RuntimeError) as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nfdist import files, settings
+from nfdist import files, layout, settings
 from nfdist.config import Config
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.evaluation.metrics.metric import METRICS
@@ -19,7 +19,7 @@ from nfdist.training.job import OWN_TO_HOST, flat
 from nfdist.tune.default_spaces import default_space
 from nfdist.tune.search_space import Space, parse_space
 
-STUDY_FILE = "study.json"
+STUDY_FILE = layout.STUDY_FILE
 FORMAT_VERSION = 1
 MAY_DIFFER = (*OWN_TO_HOST, "run.device", "run.timeout_seconds")  # when a study goes on
 

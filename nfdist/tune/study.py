@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nfdist import files, seeds
+from nfdist import files, layout, seeds
 from nfdist.errors import CheckpointError, ConfigError
 from nfdist.reading import reading
 from nfdist.runs.ownership import owning_directory
@@ -24,7 +24,7 @@ from nfdist.tune.optuna_door import optuna
 from nfdist.tune.purpose import Purpose
 from nfdist.tune.search_space import Choices, Interval, Value
 
-JOURNAL_FILE = "study.journal"
+JOURNAL_FILE = layout.JOURNAL_FILE
 NAME = "nfdist"
 # The median pruner: trials before it ends any, and reports of a seed before it looks, since small learning rates begin
 # slowly. A seed reports so many times, evenly over its epochs: each is a write to the journal.

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from nfdist import log
-from nfdist.signals import Stopped
+from nfdist.children import Children
 
 
 def run_workers(count: int, arguments: Sequence[str]) -> list[int]:
@@ -19,30 +20,10 @@ def run_workers(count: int, arguments: Sequence[str]) -> list[int]:
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     command = [sys.executable, "-m", "nfdist", *arguments]
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for _ in range(count):
-            # In a session of its own, so that a Ctrl-C reaches it once, from here; stdin tells it of our end.
-            processes.append(
-                subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            )
+    with Children() as children:
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}  # stdin tells of our end
+        processes = [children.start(command, environment, **streams) for _ in range(count)]
         return [_waited(process, number) for number, process in enumerate(processes)]
-    except (Stopped, KeyboardInterrupt) as stop:
-        for process in processes:
-            process.send_signal(stop.signal if isinstance(stop, Stopped) else signal.SIGINT)
-        for process in processes:
-            process.wait()
-        raise
-    finally:
-        for process in processes:
-            if process.stdin is not None:
-                process.stdin.close()
 
 
 def _waited(process: subprocess.Popen[bytes], number: int) -> int:

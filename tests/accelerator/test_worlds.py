@@ -22,7 +22,7 @@ pytestmark = pytest.mark.accelerator
 SHORT_PROGRAM = """
 import os
 import torch
-from nfdist.cli import train
+from nfdist import rendezvous
 from nfdist.cli.main import entry
 from tests.accelerator import fake
 
@@ -40,7 +40,7 @@ def observe(operation):
 
 fake.device()
 fake.observers.append(observe)
-train.choose_device = lambda *_: fake.device()
+rendezvous.choose_device = lambda *_: fake.device()
 entry()
 """
 

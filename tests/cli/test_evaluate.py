@@ -201,7 +201,7 @@ def test_the_device_is_that_of_the_option_and_a_follower_leaves_gpus_alone(
         asked.append(wanted)
         return torch.device("cpu") if wanted == "cpu" else device
 
-    monkeypatch.setattr("nfdist.cli.evaluate.choose_device", choose)
+    monkeypatch.setattr("nfdist.rendezvous.choose_device", choose)
     here = outcome(capsys, "evaluate", run, "--device", "cpu")
     there = outcome(capsys, "evaluate", run)
     assert main(["evaluate", str(run), "--no-states", "--no-outputs"]) == 0

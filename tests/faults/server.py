@@ -28,7 +28,8 @@ LOADED_RARELY = ("sklearn.metrics",)
 def main(code: str, lean: bool) -> None:
     sys.path[0] = code  # instead of the folder of this script
     late = LOADED_LATE if lean else LOADED_LATE + LOADED_RARELY
-    for name in (*(f"nfdist.cli.{command}" for command in COMMANDS), *late):
+    commands = [importlib.import_module(f"nfdist.cli.{command}") for command in COMMANDS]
+    for name in (*(name for command in commands for name in getattr(command, "LOADS", ())), *late):
         importlib.import_module(name)
     with contextlib.suppress(importlib.import_module("nfdist.errors").ConfigError):  # not every Python has DGL
         importlib.import_module("nfdist.sparse.dgl_door").dgl()

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from nfdist.config import parse_fractions
 from nfdist.errors import ConfigError
+from nfdist.partitioning import choices
 from nfdist.settings import convert_fields
 
 # What cannot work, refused before anything is read: amazon2m-like numbers its nodes in 32 bits, which 876 times
 # Amazon2M exceed, and no k-NN graph of thousands of neighbors is sparse.
 _LIMITS = {"split_index": 1 << 31, "seed": 1 << 63, "knn": 1001}
 _LARGEST_SCALE = 876.0
-USES = ("number", "category", "text", "list", "ignore")
+USES = choices.USES
 NODE_COLUMNS = ("id_column", "feature_columns", "label_column", "split_column")
 
 
