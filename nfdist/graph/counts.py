@@ -31,6 +31,7 @@ class GraphCounts:
     feature_bytes: int
     label_bytes: int
     trained: int
+    validated: int
     parts: tuple[Part, ...]
     directed: bool
     weighted: bool
@@ -54,6 +55,7 @@ class GraphCounts:
             feature_bytes=width,
             label_bytes=manifest.label_shape[0] if manifest.label_shape else 8,
             trained=manifest.split_counts.get("train", 0),
+            validated=manifest.split_counts.get("valid", 0),
             parts=manifest.parts,
             directed=manifest.directed,
             weighted=manifest.weighted,

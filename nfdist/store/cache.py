@@ -39,7 +39,7 @@ def local_directory(named: Path | str, parts: Sequence[int] | None = None) -> Pa
     remote, written = _remote_manifest(named)
     manifest = Manifest.parse(written, f"{named}: {MANIFEST_NAME}")
     key = files.checksum_of(named.encode() + b"\0" + written)
-    entry = _cache_folder() / key
+    entry = cache_folder() / key
     with files.disk_errors_as(PartitionError, entry):
         entry.parent.mkdir(parents=True, exist_ok=True)
         _use(entry)
@@ -108,7 +108,8 @@ def _remote_manifest(uri: str) -> tuple[Remote, bytes]:
     return remote, written
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where what can be fetched or measured again is kept: $NFDIST_CACHE, or nfdist in the cache of the user."""
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(os.environ.get("NFDIST_CACHE") or Path(base) / "nfdist").absolute()
 

@@ -17,7 +17,7 @@ NODE_BYTES = 28  # of every node of the graph: its split, the order of an epoch,
 ROW_BYTES = 60  # of a batch's row: ids, labels, and the ends of its edges in both directions
 EDGE_BYTES = 24  # of a batch's edge, besides its weights: both ends, both directions, and positions between these
 INDUCED_BYTES = 34  # of an edge while a batch is made (store/induced.py, sparse/adjacency.py: transposed)
-CHUNK_BYTES = 30 << 20  # buffers of chunks and blocks of the allocator
+CHUNK_BYTES = 30 << 20  # buffers of the chunks that attention works in
 HOLES = 1.1  # what blocks between others take
 
 
@@ -37,8 +37,13 @@ class StepMemory:
     least: float
 
     @property
+    def of_batch(self) -> float:
+        """What grows with the batch, with the holes between its tensors."""
+        return HOLES * (self.batch + self.kept + self.more)
+
+    @property
     def total(self) -> float:
-        return self.fixed + CHUNK_BYTES + HOLES * (self.batch + self.kept + self.more)
+        return self.fixed + self.of_batch
 
 
 def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts) -> StepMemory:
@@ -48,6 +53,7 @@ def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts) -> StepM
     fixed = (5 if config.train.ema else 4) * weights + NODE_BYTES * graph.nodes
     rows = batch_bytes(config, graph, batch, item)
     if model_class(config.model.name).sweeps:
+        fixed += CHUNK_BYTES
         layer, state = _layer_numbers(config, graph, batch), batch.nodes * config.model.channels
         kept = (_input_numbers(config, graph, batch) + config.model.layers * layer.kept) * item
         more = layer.more * item
@@ -57,7 +63,7 @@ def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts) -> StepM
         least = kept / 2
     making = INDUCED_BYTES * max(batch.edges, default=0.0) + graph.row_bytes(item) * batch.nodes
     more = max(more, making - kept)
-    return StepMemory(fixed, rows, kept, more, fixed + rows / 2 + least)
+    return StepMemory(fixed, rows, kept, more, rows / 2 + least)
 
 
 def batch_bytes(config: Config, graph: GraphCounts, batch: BatchCounts, item: int) -> float:
@@ -131,7 +137,7 @@ def _baseline_numbers(config: Config, graph: GraphCounts, batch: BatchCounts) ->
     """What baselines keep, and what comes beside it; by their parts in baseline.py, not model by model."""
     model, n = config.model, batch.nodes
     hidden = max(0, model.layers - 1)
-    state = model.channels * (2 + (1 if model.norm == "layer" else 0) + (1.25 if model.dropout else 0))
-    kept = n * (_prepared(config, graph) + hidden * state + 2 * graph.outputs) + 4 * graph.outputs * batch.labeled
-    more = n * (4 * model.channels + graph.outputs) + (batch.edges[0] if batch.edges else 0.0)
+    state = model.channels * (1 + (model.norm == "layer") + (1.25 if model.dropout else 0))
+    kept = n * (_prepared(config, graph) + hidden * state + graph.outputs) + 2 * graph.outputs * batch.labeled
+    more = n * (3 * model.channels + graph.outputs) + (batch.edges[0] if batch.edges else 0.0)
     return kept, more
