@@ -10,7 +10,6 @@ import platform
 import resource
 import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from nfdist.cli.check import Check, fact_lines, failure, finding_lines, readable
 from nfdist.cli.packages import check_packages, check_partitioning
 from nfdist.errors import ConfigError
+from nfdist.memory import cgroup_folders, read_text
 
 SMALL_SHARED_MEMORY_BYTES = 1 << 30  # containers get 64 MiB unless told otherwise
 FEW_OPEN_FILES = 1024
@@ -122,7 +122,7 @@ def check_backends(torch: Any) -> Check:
 
 def check_processor(torch: Any, host: Path) -> Check:
     """The CPU, the cores this process may use, and the threads torch will start on them."""
-    models = [line for line in _read(host / "proc/cpuinfo").splitlines() if line.startswith("model name")]
+    models = [line for line in read_text(host / "proc/cpuinfo").splitlines() if line.startswith("model name")]
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _cgroup_cores(host)
     usable = min(allowed, math.ceil(limit)) if limit else allowed
@@ -146,14 +146,14 @@ def check_processor(torch: Any, host: Path) -> Check:
 
 def check_memory(host: Path) -> Check:
     """The memory of the host, and what of it this process may use."""
-    lines = (line.split() for line in _read(host / "proc/meminfo").splitlines())
+    lines = (line.split() for line in read_text(host / "proc/meminfo").splitlines())
     kibibytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
     total, available = (
         kibibytes[name] * 1024 if name in kibibytes else None for name in ("MemTotal:", "MemAvailable:")
     )
     texts = (
-        _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
-        for folder in _cgroup_folders(host, "memory")
+        read_text(folder / "memory.max") or read_text(folder / "memory.limit_in_bytes")
+        for folder in cgroup_folders(host, "memory")
     )
     # "No limit" is the word max, or in version 1 a number beyond any memory.
     limits = [int(text) for text in texts if text.isdigit() and (total is None or int(text) < total)]
@@ -180,29 +180,11 @@ def check_limits(host: Path) -> Check:
     return check
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _cgroup_folders(host: Path, controller: str) -> Iterator[Path]:
-    """The folders whose limits bind this process: its cgroup and all above it, in cgroup versions 2 and 1."""
-    for line in _read(host / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        base = host / "sys/fs/cgroup" / (controller if controllers else "")
-        group = base / path.strip("/")
-        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(base))
-
-
 def _cgroup_cores(host: Path) -> float | None:
     limits = []
-    for folder in _cgroup_folders(host, "cpu"):
-        version_1 = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
-        words = (_read(folder / "cpu.max") or version_1).split()
+    for folder in cgroup_folders(host, "cpu"):
+        version_1 = f"{read_text(folder / 'cpu.cfs_quota_us')} {read_text(folder / 'cpu.cfs_period_us')}"
+        words = (read_text(folder / "cpu.max") or version_1).split()
         if len(words) == 2 and words[0].isdigit():
             limits.append(int(words[0]) / int(words[1]))
     return min(limits, default=None)

@@ -93,8 +93,10 @@ def _products(config: Config, n: float, hops: int, *, training: bool) -> Work:
     h, m, c = model.heads, model.random_features, model.channels
     k = attention.noise_draws if training and attention.kind == "gumbel" else 1
     row = 2 * c * h * m + 2 * c * h * c + 2 * h * c * m + 2 * h * m * (k + 1) + 2 * h * k * m * c
-    heavy = training and attention.kind == "gumbel" and few_are_heavy(
-        round(n), attention.temperature, weights_dtype(config)
+    heavy = (
+        training
+        and attention.kind == "gumbel"
+        and few_are_heavy(round(n), attention.temperature, weights_dtype(config))
     )
     row += 0 if heavy else 2 * h * k * m * c
     row += 2 * hops * c * c + 4 * model.feed_forward * c * c
