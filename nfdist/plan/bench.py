@@ -64,7 +64,7 @@ def disk_rates(folder: Path) -> tuple[float, float]:
         written = DISK_BYTES / (time.perf_counter() - started)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         started = time.perf_counter()
-        with open(file.name, "rb", buffering=0) as again:
+        with Path(file.name).open("rb", buffering=0) as again:
             while again.read(1 << 20):
                 pass
         return DISK_BYTES / (time.perf_counter() - started), written
