@@ -224,7 +224,8 @@ def check_processor(torch: Any, host: Path) -> Check:
         "torch_threads": threads,
         "OMP_NUM_THREADS": setting,
     }
-    if setting == "1" and usable > 1:
+    workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # under torchrun
+    if setting == "1" and usable // workers > 1:
         remedy = f"export OMP_NUM_THREADS={usable}, or {usable} divided by the workers of this host"
         check.slow(f"OMP_NUM_THREADS=1 lets a worker use one of {usable} cores", remedy)
     elif threads and threads > usable:

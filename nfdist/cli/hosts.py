@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 
@@ -109,7 +108,8 @@ def _clock(world: World, other: int) -> tuple[float, float]:
         ended = time.time()
         if ended - began < best:
             best, skew = ended - began, float(answer[0]) - (began + ended) / 2
-    return _from_first(world, skew, best / 2)
+    skew, latency = _from_first(world, skew, best / 2)
+    return skew, latency
 
 
 def _speed(world: World, other: int) -> float:
@@ -119,12 +119,14 @@ def _speed(world: World, other: int) -> float:
         began = time.perf_counter()
         bounced(world, 0, other, content)
         best = min(best, time.perf_counter() - began)
-    return _from_first(world, 2 * LINK_BYTES / best)[0]
+    (speed,) = _from_first(world, 2 * LINK_BYTES / best)
+    return speed
 
 
-def _from_first(world: World, *numbers: float) -> Any:
+def _from_first(world: World, *numbers: float) -> list[float]:
     """The numbers of rank 0 on all ranks. Every rank must call this."""
-    return tuple(broadcast(world, torch.tensor(numbers, dtype=torch.float64), 0, "hosts").tolist())
+    told: list[float] = broadcast(world, torch.tensor(numbers, dtype=torch.float64), 0, "hosts").tolist()
+    return told
 
 
 def _memories(hosts: list[HostFacts]) -> list[float]:

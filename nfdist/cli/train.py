@@ -13,6 +13,7 @@ from nfdist.config import Config
 from nfdist.errors import NfdistError, WorldError
 from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
+from nfdist.plan.fitting import check_training
 from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 from nfdist.settings import emit
 from nfdist.signals import exit_code
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in run.dir, or in run.mirror, if there is one"
     )
+    parser.add_argument("--force", action="store_true", help="begin even where memory is too small by all estimates")
     parser.add_argument("--json", action="store_true", help="print the result as one line, the last of stdout")
 
 
@@ -68,6 +70,9 @@ def _run(options: argparse.Namespace, place: Place, attempts: Attempts) -> int:
         if warning and place.local_rank == 0:
             log.warn(warning)
         assert device is not None
+        checked = device
+        if not options.force:
+            together(world, lambda: check_training(config, place, checked))
         result, stopped = train(config, place, world, device, options.resume)
     if stopped is not None:
         attempts.give_up(exit_code(stopped), only_failures=True)

@@ -100,7 +100,9 @@ def sweep_memory(
 def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks: int, item: int) -> float:
     """Degrees, factors and totals of rows, and copies of edges where they cannot be used as they are on disk."""
     hops = config.relation.num_patterns
-    held = own * hops * 2 * item + own * item + ((own + copies) * (hops * item + 8) if config.relation.normalize else 0)
+    held: float = (
+        own * hops * 2 * item + own * item + ((own + copies) * (hops * item + 8) if config.relation.normalize else 0)
+    )
     if hops and (ranks > 1 or graph.directed):
         share = own / max(1, graph.nodes)
         held += sum(graph.patterns[:hops]) * share * (8 if graph.weighted else 4) + own * hops * 8

@@ -1,11 +1,24 @@
 """What fits: the batch for a given memory, and the refusal of what cannot fit by any means."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
-from nfdist.errors import ConfigError
-from nfdist.memory import format_bytes
-from nfdist.model.build import model_class
+import torch
+
+from nfdist.config import Config
+from nfdist.devices import is_gpu
+from nfdist.errors import ConfigError, NfdistError
+from nfdist.graph.counts import GraphCounts
+from nfdist.memory import available_bytes, format_bytes
+from nfdist.model.build import check_settings, model_class, model_device
 from nfdist.plan.planned_job import PlannedJob
+from nfdist.plan.rates import ROUGH, KnownRates
+from nfdist.remote import is_uri, without_file_scheme
+from nfdist.rendezvous import Place
+from nfdist.runs.run import Run
+from nfdist.store.manifest import Manifest
 from nfdist.training.shortage import ROOM, rounded_down
 
 
@@ -67,3 +80,38 @@ def _refusal(what: str, job: PlannedJob, least: float, there: int, local_ranks: 
         f"this {what}{ranks} needs at least {least / 2**30:.1f} GiB more for {job.graph.nodes:,} nodes and "
         f"{job.graph.edges:,} edges, and {there / 2**30:.1f} GiB are available: {cure}, or try it with --force"
     )
+
+
+def check_training(config: Config, place: Place, device: torch.device) -> None:
+    """`refuse_training` by what this host has now; what cannot be told of a graph refuses nothing."""
+    job = _known_job(config, place, device)
+    if job is not None:
+        refuse_training(job, available_bytes(), place.local_size)
+
+
+def check_evaluation(
+    run_dir: Path, partition: str | None, place: Place, device: torch.device, limit_bytes: int | None
+) -> None:
+    """`refuse_evaluation` of a run by what this host has now."""
+    job = None
+    with suppress(NfdistError):
+        config = Run.open(run_dir).config
+        if partition is not None:
+            config = replace(config, data=replace(config.data, partition=partition))
+        job = _known_job(config, place, device, limit_bytes)
+    if job is not None:
+        refuse_evaluation(job, available_bytes(), place.local_size)
+
+
+def _known_job(config: Config, place: Place, device: torch.device, limit_bytes: int | None = None) -> PlannedJob | None:
+    """The job by what the manifest alone says, in milliseconds; None where it is elsewhere, or says what is wrong."""
+    partition = without_file_scheme(config.data.partition)
+    if isinstance(partition, str) and is_uri(partition):
+        return None
+    try:
+        graph = GraphCounts.of(Manifest.read(partition, []))
+        check_settings(config)
+    except NfdistError:  # whoever opens it for the work will say so
+        return None
+    on_gpu = is_gpu(model_device(config.model.name, device))
+    return PlannedJob(config, graph, KnownRates(ROUGH, False), place.size, 1, on_gpu, limit_bytes)

@@ -92,7 +92,7 @@ def _products(config: Config, n: float, hops: int, *, training: bool) -> Work:
     model, attention = config.model, config.attention
     h, m, c = model.heads, model.random_features, model.channels
     k = attention.noise_draws if training and attention.kind == "gumbel" else 1
-    row = 2 * c * h * m + 2 * c * h * c + 2 * h * c * m + 2 * h * m * (k + 1) + 2 * h * k * m * c
+    row: float = 2 * c * h * m + 2 * c * h * c + 2 * h * c * m + 2 * h * m * (k + 1) + 2 * h * k * m * c
     heavy = (
         training
         and attention.kind == "gumbel"
