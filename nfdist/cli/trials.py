@@ -39,6 +39,8 @@ class Trial:
 
     name: str
     commands: Sequence[Sequence[str]]
+    seconds_to_load: float = SECONDS_TO_LOAD
+    seconds_to_try: float = SECONDS_TO_TRY
     _processes: list[subprocess.Popen[str]] = field(default_factory=list)
     _outputs: list[list[str]] = field(default_factory=list)
     _readers: list[threading.Thread] = field(default_factory=list)
@@ -90,10 +92,10 @@ class Trial:
             now = time.monotonic()
             if ready_since is None and all(lines[:1] for lines in self._outputs[::2]):
                 ready_since = now
-            if ready_since is not None and now > ready_since + SECONDS_TO_TRY:
-                return f"no answer within {SECONDS_TO_TRY:g} s"
-            if ready_since is None and now > self._started + SECONDS_TO_LOAD:
-                return f"its libraries were not loaded within {SECONDS_TO_LOAD:g} s"
+            if ready_since is not None and now > ready_since + self.seconds_to_try:
+                return f"no answer within {self.seconds_to_try:g} s"
+            if ready_since is None and now > self._started + self.seconds_to_load:
+                return f"its libraries were not loaded within {self.seconds_to_load:g} s"
             time.sleep(0.02)
 
 
