@@ -154,10 +154,10 @@ def prepare(name: str, folder: Path) -> None:
         evaluate_run(Path(config.run.dir), Wanted(outputs=False, states=True), Place(), World())
 
 
-def _child(step: str, name: str, folder: Path) -> dict[str, float]:
+def _child(step: str, name: str, folder: Path) -> dict[str, Any]:
     words = [sys.executable, __file__, name, "--folder", str(folder), "--step", step]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if step == "measure" else {}
     return found
 
 
@@ -173,7 +173,9 @@ def main() -> None:
         (name,) = options.cases
         if options.step == "prepare":
             prepare(name, options.folder)
-        print(json.dumps(measured(name, options.folder) if options.step == "measure" else {}))
+        else:
+            told = planned(name, options.folder)
+            print(json.dumps({"case": name, "planned": told, "measured": measured(name, options.folder)}))
         return
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.cases or CASES:
@@ -183,11 +185,12 @@ def main() -> None:
 def compare(name: str, folder: Path, options: argparse.Namespace) -> None:
     make_graph(name, folder, options.scale)
     if CASES[name][0] != "train":
-        _child("prepare", name, folder)
-    told, found = planned(name, folder), _child("measure", name, folder)
+        _child("prepare", name, folder)  # a process of its own: it must not hold what the measured one does not
+    both = _child("measure", name, folder)
     if options.json:
-        print(json.dumps({"case": name, "planned": told, "measured": found}), flush=True)
+        print(json.dumps(both), flush=True)
         return
+    told, found = both["planned"], both["measured"]
     print(
         f"{name:<16} memory {told['bytes'] / 2**20:8.0f} of {found['bytes'] / 2**20:8.0f} MiB "
         f"({told['bytes'] / found['bytes']:.2f})   time {told['seconds']:8.3f} of {found['seconds']:8.3f} s "
