@@ -89,14 +89,21 @@ def configure(
     return replace(found, run=replace(found.run, dir=directory))
 
 
-def train(config: Config | Path | str | None = None, *, resume: bool = False, **sections: Mapping[str, Any]) -> Run:
+def train(
+    config: Config | Path | str | None = None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    **sections: Mapping[str, Any],
+) -> Run:
     """Train as a configuration or a TOML file says, or as suits a partition, with sections on top; the run.
 
-    Sections are as in train={"epochs": 5}.
+    Sections are as in train={"epochs": 5}. Where memory is too small by all estimates that is refused, without `force`.
 
     In a script under torchrun every worker must call this. `run.result()` has the scores.
     """
-    from nfdist.training.job import begun_settings  # here, since nfdist predict needs none of it
+    from nfdist.plan.fitting import check_training  # here and below, since nfdist predict needs none of it
+    from nfdist.training.job import begun_settings
     from nfdist.training.job import train as train_job
 
     place, found = Place.read(os.environ), configure(config, [], {} if resume else None, **sections)
@@ -105,6 +112,8 @@ def train(config: Config | Path | str | None = None, *, resume: bool = False, **
         if resume:
             below = begun_settings(world, place, found.run)
             found = together(world, lambda: configure(config, [], below, **sections))
+        if not force:
+            together(world, lambda: check_training(found, place, device))
         _, stopped = train_job(found, place, world, device, resume)
     if stopped is not None:
         raise KeyboardInterrupt if stopped == SIGINT else Stopped(stopped)
@@ -125,18 +134,25 @@ def evaluate(
     count: int = 10,
     probabilities: bool = False,
     device: Device = "auto",
+    force: bool = False,
 ) -> dict[str, Any]:
     """The exact scores of a run on its whole graph, as `--json` prints them; files go into the run directory.
 
     `memory` is the most this process may hold privately, such as "4GiB", and `device` is "cpu", "cuda" or "auto", a GPU
-    where there is one. In a script under torchrun every worker must
-    call this.
+    where there is one. Without `force` that is refused where memory is too small by all estimates. In a script under
+    torchrun every worker must call this.
     """
+    from nfdist.plan.fitting import check_evaluation
+
     place = Place.read(os.environ)
     wanted = Wanted(outputs, top_k, states, edges, top_neighbors, count, probabilities, smoothing=True)
     memory_bytes = parse_bytes("memory", memory) if memory else None
     chosen = choose_device(device, place, "device=")
     with join(place, chosen, RunConfig().timeout_seconds) as world:
+        if not force:
+            where = str(partition) if partition else None
+            given = _directory(run), where, place, chosen, memory_bytes
+            together(world, lambda: check_evaluation(*given) if place.rank == 0 else None)
         return evaluate_run(
             _directory(run),
             wanted,

@@ -86,6 +86,24 @@ def broadcast(world: World, values: Tensor, source: int, name: str = "broadcast"
     return values
 
 
+def bounced(world: World, first: int, second: int, values: Tensor, answer: Callable[[], float] | None = None) -> Tensor:
+    """What comes back to rank `first` when it sends its values to rank `second`; the others do nothing meanwhile.
+
+    The second may put its `answer` in the place of all values. Shapes must agree. Every rank must call this.
+    """
+    if world.rank not in (first, second):
+        return values
+    values = values.clone()
+    other = second if world.rank == first else first
+    with world.watch.collective("bounce", values.nbytes):
+        if world.rank == first:
+            distributed.send(values, other, group=world.group)
+        distributed.recv(values, other, group=world.group)
+        if world.rank == second:
+            distributed.send(values if answer is None else values.fill_(answer()), other, group=world.group)
+    return values
+
+
 def broadcast_text(world: World, text: str, source: int, name: str = "broadcast") -> str:
     """The text of one rank on all of them. Every rank must call this."""
     mine = _as_tensor(text)

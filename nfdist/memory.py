@@ -4,6 +4,8 @@ import errno
 import os
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from nfdist.errors import ConfigError
@@ -37,6 +39,44 @@ def peak_resident_bytes() -> int:
 def host_bytes() -> int:
     """The memory of this host."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def available_bytes(host: Path = Path("/")) -> int | None:
+    """What processes could still take here: of memory and swap, and of what limits bind them; None if nobody says."""
+    lines = (line.split() for line in read_text(host / "proc/meminfo").splitlines())
+    kibibytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
+    left = []
+    if "MemAvailable:" in kibibytes:
+        left.append(1024 * (kibibytes["MemAvailable:"] + kibibytes.get("SwapFree:", 0)))
+    for folder in cgroup_folders(host, "memory"):
+        for limit, used, cached in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            with suppress(ValueError):  # "max", or no such file
+                free = int(read_text(folder / limit)) - int(read_text(folder / used))
+                found = re.search(rf"^{cached} (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
+                left.append(free + (int(found[1]) if found else 0))
+    return max(0, min(left)) if left else None
+
+
+def cgroup_folders(host: Path, controller: str) -> Iterator[Path]:
+    """The folders whose limits bind this process: its cgroup and all above it, in cgroup versions 2 and 1."""
+    for line in read_text(host / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = host / "sys/fs/cgroup" / (controller if controllers else "")
+        group = base / path.strip("/")
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(base))
+
+
+def read_text(path: Path) -> str:
+    """What a file of the system says, or nothing."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def parse_bytes(name: str, text: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 LAYERS = """
 cli public
 api
-tune
+tune plan
 training
 evaluation partitioning
 model

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nfdist.rendezvous import Place
     from nfdist.world import World
 
-LOADS = ("nfdist.evaluation.evaluator", "nfdist.evaluation.follow")
+LOADS = ("nfdist.evaluation.evaluator", "nfdist.evaluation.follow", "nfdist.plan.fitting")
 EXAMPLES = (
     ("nfdist evaluate runs/cora", "scores, predictions.parquet, embeddings.parquet and states for nfdist predict"),
     ("nfdist evaluate runs/cora --memory 4GiB --no-outputs", "of a large graph, without its files"),
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto: a GPU for each rank where there are any (default: auto, and cpu with --follow)",
     )
     parser.add_argument("--checkpoint", metavar="DIR", help="evaluate this one (default: the best, else the last)")
+    parser.add_argument("--force", action="store_true", help="begin even where memory is too small by all estimates")
     parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
     written = parser.add_argument_group("what is written into RUN_DIR")
     written.add_argument("--no-outputs", action="store_true", help="no predictions.parquet and embeddings.parquet")
@@ -61,9 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from nfdist.collectives import fail_together, raised_on_all_ranks
+    from nfdist.collectives import fail_together, raised_on_all_ranks, together
     from nfdist.evaluation.evaluator import evaluate_run
     from nfdist.model.loading import run_directory
+    from nfdist.plan.fitting import check_evaluation
     from nfdist.rendezvous import Place, choose_device, idle_cores_warning, join
 
     place, attempts = Place.read(os.environ), Attempts(os.environ)
@@ -82,6 +84,9 @@ def run(options: argparse.Namespace) -> int:
         with raised_on_all_ranks():
             wanted, run_dir = wanted_of(options), run_directory(options.run_dir)
             memory_bytes = parse_bytes("--memory", options.memory) if options.memory else None
+        if not options.force:
+            given = run_dir, options.partition, place, device, memory_bytes
+            together(world, lambda: check_evaluation(*given) if place.rank == 0 else None)
         if options.follow:
             where = {"memory_bytes": memory_bytes, "device": device, "wanted_device": wanted_device}
             return follow_run(options, where, place, world, attempts)

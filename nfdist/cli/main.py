@@ -40,7 +40,7 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}
 COMMANDS = {
     "doctor": "which versions, devices, backends and limits this host has, and what will not work",
     "partition": "turn a graph into partitions on disk, once",
-    "plan": "peak memory, disk and rough time of partitioning, before running it",
+    "plan": "memory, traffic, disk and time of every stage, and the batch that fits, before running anything",
     "inspect": "what a partition, run or checkpoint holds, and whether its checksums hold",
     "train": "train a model on a partition, alone or under torchrun",
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
@@ -243,7 +243,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser, _ = make_parser([asked] if asked in COMMANDS else [])
     if asked == "train":  # whose options take no values: argparse wants the overrides together
         words = sorted(words, key=lambda word: word.startswith("-"))
-    if asked in ("compare", "tune"):
+    if asked in ("compare", "plan", "tune"):
         overrides = [word for word in words if re.match(r"[a-z_]+\.[\w.]+=", word)]
         options = parser.parse_args([word for word in words if word not in overrides])
         options.overrides += overrides

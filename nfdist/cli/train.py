@@ -16,7 +16,7 @@ from nfdist.signals import exit_code
 if TYPE_CHECKING:
     from nfdist.rendezvous import Place
 
-LOADS = ("nfdist.training.job",)
+LOADS = ("nfdist.training.job", "nfdist.plan.fitting")
 EXAMPLES = (
     ("nfdist train cora-partition", "settings that suit the graph, a run in runs/cora-partition"),
     ("nfdist train cora.toml train.epochs=100 run.dir=runs/long", "a file's settings, some replaced"),
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in run.dir, or in run.mirror, if there is one"
     )
+    parser.add_argument("--force", action="store_true", help="begin even where memory is too small by all estimates")
     parser.add_argument("--json", action="store_true", help="print the result as one line, the last of stdout")
 
 
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, place: "Place", attempts: Attempts) -> int:
     from nfdist.api import configure
     from nfdist.collectives import fail_together, together
+    from nfdist.plan.fitting import check_training
     from nfdist.rendezvous import choose_device, idle_cores_warning, join
     from nfdist.training.job import begun_settings, train
 
@@ -81,6 +83,9 @@ def _run(options: argparse.Namespace, place: "Place", attempts: Attempts) -> int
         if warning and place.local_rank == 0:
             log.warn(warning)
         assert device is not None
+        checked = device
+        if not options.force:
+            together(world, lambda: check_training(config, place, checked))
         result, stopped = train(config, place, world, device, options.resume)
     if stopped is not None:
         attempts.give_up(exit_code(stopped), only_failures=True)

@@ -7,7 +7,7 @@ from nfdist.memory import format_bytes, private_bytes
 
 _MOST_WORK_BYTES = 256 << 20
 _LEAST_BYTES = 64 << 20
-_NODE_BYTES = 48
+NODE_BYTES = 48
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,18 @@ class Budget:
 
     @staticmethod
     def within(limit_bytes: int | None, num_nodes: int) -> "Budget":
-        """What is left of a limit for the whole process; a good third stays free for libraries.
+        """What is left of a limit for the whole process, which has begun."""
+        return Budget.of(limit_bytes, 0 if limit_bytes is None else private_bytes(), num_nodes)
+
+    @staticmethod
+    def of(limit_bytes: int | None, held: int, num_nodes: int) -> "Budget":
+        """What is left of a limit for a process that holds so much before; a good third stays free for libraries.
 
         The caller will hold labels, splits and the like of so many nodes.
         """
         if limit_bytes is None:
             return Budget(None, _MOST_WORK_BYTES)
-        held = private_bytes()
-        left = limit_bytes - held - _NODE_BYTES * num_nodes
+        left = limit_bytes - held - NODE_BYTES * num_nodes
         if left < _LEAST_BYTES:
             least = limit_bytes - left + _LEAST_BYTES
             raise ConfigError(

@@ -29,6 +29,7 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.placement import CPU, Placement, Room
 from nfdist.evaluation.propagation import EDGES, Propagation
+from nfdist.evaluation.sweep_memory import row_numbers, state_shapes
 from nfdist.graph.division import divide, divide_held
 from nfdist.graph.neighbors import Neighbors, RelatedRows, partial_sum
 from nfdist.graph.shard import Shard
@@ -295,7 +296,7 @@ class FullGraph:
     def _chunks(self, model: NodeFormer, workers: int) -> list[slice]:
         """Rows small enough for caches and memory, and some for every worker."""
         size, placement = len(self.nodes), self._placement
-        row_bytes = workers * self._dtype.itemsize * _row_elements(model)
+        row_bytes = workers * self._dtype.itemsize * _row_numbers(model)
         count = -(-size // max(1, min(placement.rows_at_once, placement.work_bytes // row_bytes)))
         rows = -(-size // max(1, -(-count // workers) * workers))
         return [slice(start, min(start + rows, size)) for start in range(0, size, max(1, rows))]
@@ -320,11 +321,9 @@ class FullGraph:
         return Room(self._spill, placement)
 
     def _shapes(self, model: NodeFormer) -> list[tuple[int, int]]:
-        """Of the logits, those of a branch, and two states of all rows or more."""
-        states = (self._shard.num_sources, model.model.channels)
-        outputs = model.output.out_features
-        logits = [(len(self.nodes), outputs), (len(self.nodes), outputs if model.branch else 0)]
-        return logits + [states] * max(2, model.relation.num_partials + 1)
+        """Of the tensors that an evaluation works with."""
+        sources, outputs = self._shard.num_sources, model.output.out_features
+        return state_shapes(model.model, model.relation, outputs, len(self.nodes), sources)
 
     def _tensors_for(self, model: NodeFormer, room: Room) -> list[Tensor]:
         """Tensors of these shapes. Those of the host are kept for later evaluations; a GPU has other work between."""
@@ -381,11 +380,6 @@ class _Sweep:
         return summarize(self.model.layer(self.index + 1).keys(hidden, self.kernel), hidden, self.kernel)
 
 
-def _row_elements(model: NodeFormer) -> int:
-    """More numbers than the work on one row holds at a time."""
-    config = model.model
-    features = config.heads * config.random_features
-    inputs = model.input.in_features * (1 if model.feature_means is None else 3)  # gaps, and rows without any
-    inputs += 0 if model.label_input is None else 4 * model.output.out_features  # answers, as they are and as numbers
-    widths = 10 + config.heads + config.feed_forward + (3 if config.feed_forward else 0)
-    return inputs + model.output.out_features + widths * config.channels + 6 * features
+def _row_numbers(model: NodeFormer) -> int:
+    gaps, labels = model.feature_means is not None, model.label_input is not None
+    return row_numbers(model.model, model.input.in_features, model.output.out_features, gaps=gaps, labels=labels)

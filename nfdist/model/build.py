@@ -72,15 +72,27 @@ def build_model(config: Config, num_features: int, num_outputs: int, seed: int =
     return kind.build(config, num_features, num_outputs, seed)
 
 
-def _refuse_beyond_memory(config: Config, num_features: int, num_outputs: int) -> None:
-    """Refuse what no allocation would refuse: memory that is promised, and not there when it is used."""
+def weights_dtype(config: Config) -> torch.dtype:
+    """The type of a model's weights and states."""
+    return torch.float64 if config.train.precision == "float64" else torch.float32
+
+
+def count_weights(config: Config, num_features: int, num_outputs: int) -> int:
+    """About how many numbers the weights of a model have."""
     model = config.model
-    layer, summary = model.channels**2, 0
+    layer = model.channels**2
     if model_class(model.name).sweeps:
         # Queries, keys, values and the output linear, and both maps of a feed-forward block.
         layer *= 4 * model.heads + 2 * model.feed_forward
+    return model.channels * (num_features + num_outputs) + model.layers * layer
+
+
+def _refuse_beyond_memory(config: Config, num_features: int, num_outputs: int) -> None:
+    """Refuse what no allocation would refuse: memory that is promised, and not there when it is used."""
+    model, summary = config.model, 0
+    if model_class(model.name).sweeps:
         summary = model.heads * config.attention.noise_draws * model.random_features * model.channels
-    numbers = model.channels * (num_features + num_outputs) + model.layers * (layer + summary)
+    numbers = count_weights(config, num_features, num_outputs) + model.layers * summary
     needed, there = 16 * numbers, host_bytes()  # weights, gradients and Adam's two means, four bytes each
     if needed > there:
         raise ConfigError(

@@ -109,6 +109,7 @@ def _remote_manifest(uri: str) -> tuple[Remote, bytes]:
 
 
 def cache_folder() -> Path:
+    """Where what can be fetched or measured again is kept: $NFDIST_CACHE, or nfdist in the cache of the user."""
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(os.environ.get("NFDIST_CACHE") or Path(base) / "nfdist").absolute()
 

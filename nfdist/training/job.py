@@ -23,7 +23,7 @@ from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
 from nfdist.files import existing_ancestor
 from nfdist.graph.graph import Graph
-from nfdist.model.build import check_settings, model_device
+from nfdist.model.build import check_settings, model_device, weights_dtype
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
@@ -84,7 +84,7 @@ def train(
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
     start = config.train.init_from
-    dtype = torch.float64 if config.train.precision == "float64" else torch.float32
+    dtype = weights_dtype(config)
     initial_weights = together(world, lambda: read_weights(Path(start), dtype) if start else None, CheckpointError)
     with ExitStack() as stack:
         bf16, tf32 = config.train.precision == "bf16", config.train.tf32

@@ -59,14 +59,14 @@ class Shortage:
             return f"{text}: use a GPU with more memory, or make [model] smaller"
         # Of a batch that has not fit, this is the least that its nodes take.
         least = max(self._row_bytes or 0.0, (use.peak - self._before + more) / nodes)
-        fits = _rounded_down(min(ROOM * (use.limit - self._before) / max(least, 1.0), ROOM * nodes))
+        fits = rounded_down(min(ROOM * (use.limit - self._before) / max(least, 1.0), ROOM * nodes))
         cure = f"set train.batch_nodes to at most {fits} (is {self._config.batch_nodes})"
         if self._config.batch_nodes == 0:
             cure = f"use more ranks, or set train.batch_nodes to at most {fits}"
         return f"{text}, by {nodes} nodes: {cure}"
 
 
-def _rounded_down(number: float) -> int:
-    """The number with two digits, then zeros."""
+def rounded_down(number: float) -> int:
+    """The number with two digits, then zeros: what people are told to set a batch to."""
     unit: int = 10 ** max(0, len(str(int(number))) - 2)
     return max(1, int(number) // unit * unit)

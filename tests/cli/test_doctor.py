@@ -46,6 +46,9 @@ def test_json_is_one_line_and_complete() -> None:
     assert report["partitioning"]["metis"] in ("dgl", "pymetis")
     assert {"gloo", "nccl", "mpi"} == set(report["backends"])
     assert report["processor"]["torch_threads"] >= 1
+    assert report["trials"]["gloo"].startswith("a sum of 2 processes")
+    assert report["trials"]["metis"].startswith("a ring in two parts through ")
+    assert "gloo takes" in report["network"]
     assert report["memory"]["total_bytes"] >= report["memory"]["available_bytes"] > 0
     for finding in report["findings"]:
         assert set(finding) == {"kind", "problem", "remedy"}
@@ -189,8 +192,11 @@ def test_small_shared_memory_and_few_open_files(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_blocks=16384, f_frsize=4096))
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, resource.RLIM_INFINITY))
     check = doctor.check_limits(tmp_path)
-    assert check.facts == {"shared_memory_bytes": 64 << 20, "open_files": 256, "open_files_at_most": None}
-    shared, files = check.findings
+    facts = {"shared_memory_bytes": 64 << 20, "open_files": 256, "open_files_at_most": None, "processes": 256}
+    assert check.facts == facts
+    shared, files, processes = check.findings
     assert "/dev/shm holds 0.06 GiB" in shared.problem
     assert "256 files" in files.problem
     assert "ulimit -n" in files.remedy
+    assert "256 processes and threads" in processes.problem
+    assert "--pids-limit" in processes.remedy

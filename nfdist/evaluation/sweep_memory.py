@@ -1,0 +1,133 @@
+"""The memory of an evaluation, from counts: the formulas by which `FullGraph` divides its own, and what they add up to.
+
+Constants are of evaluations that benchmarks/plan.py measures.
+"""
+
+import math
+from dataclasses import dataclass
+
+from nfdist.config import Config, ModelConfig, RelationConfig
+from nfdist.evaluation.budget import NODE_BYTES, Budget
+from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE as ROWS_WRITTEN_AT_ONCE
+from nfdist.evaluation.placement import ROWS_AT_ONCE
+from nfdist.evaluation.strengths import SMOOTHINGS
+from nfdist.graph.counts import GraphCounts
+from nfdist.graph.division import divide
+from nfdist.graph.workers import MOST_WORKERS
+from nfdist.model.build import count_weights, model_class, weights_dtype
+
+EDGE_BYTES = 24  # of a baseline's edge, besides its weight: both ends, both directions, positions between these
+INDUCED_BYTES = 34  # of an edge while a baseline's graph is made
+WORK_SHARE = 0.5  # of the bound on the work on rows that is there at a time
+WRITER_BYTES = 12 << 20  # Arrow's buffers for files of rows
+
+
+def row_numbers(
+    model: ModelConfig, num_features: int, num_outputs: int, *, gaps: bool = False, labels: bool = False
+) -> int:
+    """More numbers than the work on one row holds at a time."""
+    features = model.heads * model.random_features
+    inputs = num_features * (3 if gaps else 1)  # gaps, and rows without any
+    inputs += 4 * num_outputs if labels else 0  # answers, as they are and as numbers
+    widths = 10 + model.heads + model.feed_forward + (3 if model.feed_forward else 0)
+    return inputs + num_outputs + widths * model.channels + 6 * features
+
+
+def state_shapes(
+    model: ModelConfig, relation: RelationConfig, num_outputs: int, own: int, sources: int
+) -> list[tuple[int, int]]:
+    """Of the logits, those of a branch, and two states of all rows or more; `sources` are own rows and copies."""
+    logits = [(own, num_outputs), (own, num_outputs if model.graph_layers else 0)]
+    return logits + [(sources, model.channels)] * max(2, relation.num_partials + 1)
+
+
+@dataclass(frozen=True)
+class SweepMemory:
+    """Bytes of one rank while it evaluates the whole graph, without its libraries.
+
+    `held` is what has a row for every node or edge and may lie in files where there is a limit, `in_files` what of it
+    does; `work` is the work on some rows, `written` what comes beside it where files are written. `least` is what no
+    setting could do without.
+    """
+
+    held: float
+    in_files: float
+    work: float
+    written: float
+    least: float
+
+    @property
+    def total(self) -> float:
+        return self.held - self.in_files + self.work + self.written
+
+
+def sweep_memory(
+    config: Config,
+    graph: GraphCounts,
+    *,
+    ranks: int = 1,
+    threads: int = 1,
+    limit_bytes: int | None = None,
+    process_bytes: int = 0,
+    writes: bool = True,
+) -> SweepMemory:
+    """What the largest rank takes; a process that is given a limit holds `process_bytes` before it begins."""
+    item = weights_dtype(config).itemsize
+    own = max(map(len, divide(graph.parts, ranks)))
+    fixed = count_weights(config, graph.features, graph.outputs) * item
+    smoothing = _smoothing_bytes(config, graph, own, item) if config.evaluate.smoothing == "auto" else 0.0
+    if not model_class(config.model.name).sweeps:
+        held, work = _in_memory(config, graph, item)
+        return SweepMemory(held + fixed, 0.0, work + smoothing, _writing_bytes(config, own, item, writes), held / 2)
+    copies = 0 if ranks == 1 or not config.relation.num_patterns else graph.nodes - own
+    shapes = state_shapes(config.model, config.relation, graph.outputs, own, own + copies)
+    states = item * sum(map(math.prod, shapes))
+    held = states + _edges_held(config, graph, own, copies, ranks, item)
+    budget = Budget.of(limit_bytes, process_bytes, own)
+    in_files = 0.0 if budget.held_bytes is None else max(0.0, held + smoothing - budget.held_bytes)
+    workers = max(1, min(threads, MOST_WORKERS))
+    numbers = row_numbers(
+        config.model, graph.features, graph.outputs, gaps=graph.gaps, labels=config.train.label_inputs > 0
+    )
+    if graph.entries is not None:
+        numbers += round(3 * graph.entries) - graph.features
+    rows = min(own, workers * ROWS_AT_ONCE, budget.work_bytes // (item * numbers))
+    work = fixed + NODE_BYTES * own + WORK_SHARE * rows * numbers * item
+    written = max(smoothing, _writing_bytes(config, own, item, writes))
+    return SweepMemory(held, min(in_files, held + smoothing), work, written, 0.0 if limit_bytes else states / 2)
+
+
+def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks: int, item: int) -> float:
+    """Degrees, factors and totals of rows, and copies of edges where they cannot be used as they are on disk."""
+    hops = config.relation.num_patterns
+    held: float = (
+        own * hops * 2 * item + own * item + ((own + copies) * (hops * item + 8) if config.relation.normalize else 0)
+    )
+    if hops and (ranks > 1 or graph.directed):
+        share = own / max(1, graph.nodes)
+        held += sum(graph.patterns[:hops]) * share * (8 if graph.weighted else 4) + own * hops * 8
+        held += graph.nodes * 5 if ranks > 1 else 0
+    return held
+
+
+def _smoothing_bytes(config: Config, graph: GraphCounts, own: int, item: int) -> float:
+    """Two states and answers of all rows, and what every strength gives the validation nodes."""
+    validated = graph.nodes - graph.trained if config.data.split != "stored" else graph.validated
+    return item * graph.outputs * (3 * own + (len(SMOOTHINGS) + 2) * validated * own / max(1, graph.nodes))
+
+
+def _writing_bytes(config: Config, own: int, item: int, writes: bool) -> float:
+    """Some rows as they are, as bytes, as they arrive, and as Arrow has them."""
+    if not writes:
+        return 0.0
+    return WRITER_BYTES + min(own, ROWS_WRITTEN_AT_ONCE) * 4 * (item * config.model.channels + 16)
+
+
+def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, float]:
+    """What a baseline's graph holds, and what comes while it is made or evaluated."""
+    edges = graph.patterns[0] if model_class(config.model.name).needs_graph else 0
+    features = graph.row_bytes(item) * graph.nodes
+    held = features + edges * (EDGE_BYTES + item) + NODE_BYTES * graph.nodes
+    passing = features + graph.nodes * (3 * config.model.channels + 2 * graph.outputs) * item
+    making = INDUCED_BYTES * edges - edges * (EDGE_BYTES + item)
+    return held, max(passing, making)

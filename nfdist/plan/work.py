@@ -1,0 +1,127 @@
+"""How long work takes, from counts and a host's rates: products, passes over memory, rows gathered, calls.
+
+The terms follow the operations of attention/ops/cpu, sparse/spmm.py and store/induced.py. How often each number is
+passed is counted from their code; the constants stand for what is not worth counting, and are measured by
+benchmarks/plan.py. A plan is to be right within a factor of 2.
+"""
+
+from dataclasses import dataclass
+
+from nfdist.attention.ops.cpu.heavy_keys import few_are_heavy
+from nfdist.config import Config
+from nfdist.graph.counts import GraphCounts
+from nfdist.model.build import model_class, weights_dtype
+from nfdist.plan.rates import HostRates
+from nfdist.training.batch_counts import BatchCounts
+
+CALL_SECONDS = 1e-5  # of one of torch's operations
+STEP_CALLS, LAYER_CALLS = 150, 120  # in a training step besides its layers, and in each of these
+KEPT_PASSES = 30  # of the log features of a row, forward and backward, the edge loss included
+STATE_PASSES = 24  # of a hidden state of a row, likewise
+NOISE_PASSES = 40  # of the noise of a key
+DRAW_PASSES = 2.0  # of what chunks make of a row for all draws: these stay in caches
+FEATURE_PASSES = 6
+EDGE_PASSES = 150.0  # bytes of an edge of a batch while it is made
+SCANNED_BYTES = 24.0  # of an edge of the graph that is looked at for a batch
+BACKWARD = 3.3  # products of a step for one of its forward pass
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of products, bytes passed and gathered, and calls."""
+
+    flops: float = 0.0
+    passed: float = 0.0
+    gathered: float = 0.0
+    calls: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":
+        mine, theirs = vars(self).values(), vars(other).values()
+        return Work(*(one + another for one, another in zip(mine, theirs, strict=True)))
+
+    def times(self, factor: float) -> "Work":
+        return Work(*(factor * one for one in vars(self).values()))
+
+    def seconds(self, rates: HostRates) -> float:
+        """One after the other, as one worker does it."""
+        return (
+            self.flops / rates.product_flops
+            + self.passed / rates.passed_bytes
+            + self.gathered / rates.gathered_bytes
+            + self.calls * CALL_SECONDS
+        )
+
+
+def step_work(config: Config, graph: GraphCounts, batch: BatchCounts) -> Work:
+    """A training step on one batch, and the making of the batch."""
+    item, n, f, c = weights_dtype(config).itemsize, batch.nodes, graph.features, config.model.channels
+    work = Work(calls=STEP_CALLS + config.model.layers * LAYER_CALLS)
+    if config.train.batch_nodes:
+        work += _batch_work(graph, batch)
+    if graph.entries is None:
+        work += Work(4 * n * f * c, FEATURE_PASSES * n * f * item)
+    else:
+        work += Work(gathered=2 * n * graph.entries * c * item, passed=FEATURE_PASSES * n * graph.entries * item)
+    work += Work(6 * n * c * graph.outputs, 8 * n * graph.outputs * item)
+    if not model_class(config.model.name).sweeps:
+        return work + _baseline_work(config, batch, item).times(config.model.layers)
+    layer = _products(config, batch.nodes, len(batch.edges), training=True).times(BACKWARD)
+    layer += _step_passes(config, batch, item)
+    convolutions = Work(2 * BACKWARD * n * c**2, STATE_PASSES * n * c * item, 2 * _edges(batch) * c * item)
+    return work + layer.times(config.model.layers) + convolutions.times(config.model.graph_layers)
+
+
+def sweep_work(config: Config, graph: GraphCounts, own: float) -> Work:
+    """An evaluation of so many rows, each with its share of the graph's edges."""
+    item, c, model = weights_dtype(config).itemsize, config.model.channels, config.model
+    share = own / max(1, graph.nodes)
+    width = graph.features if graph.entries is None else 3 * graph.entries
+    work = Work(2 * own * width * c, 3 * own * width * item, calls=STEP_CALLS)
+    work += Work(2 * own * c * graph.outputs, 3 * own * graph.outputs * item)
+    edges = sum(graph.patterns[: config.relation.num_patterns]) * share
+    if not model_class(model.name).sweeps:
+        return work + Work(2 * own * c**2, 6 * own * c * item, graph.patterns[0] * c * item).times(model.layers)
+    passed = own * item * (8 * model.heads * model.random_features + 10 * c)
+    layer = _products(config, own, config.relation.num_patterns, training=False)
+    layer += Work(0, passed, edges * c * item, LAYER_CALLS)
+    return work + layer.times(model.layers) + layer.times(model.graph_layers / 2)
+
+
+def _products(config: Config, n: float, hops: int, *, training: bool) -> Work:
+    """Products of one layer's forward pass; letters are those of the shapes."""
+    model, attention = config.model, config.attention
+    h, m, c = model.heads, model.random_features, model.channels
+    k = attention.noise_draws if training and attention.kind == "gumbel" else 1
+    row: float = 2 * c * h * m + 2 * c * h * c + 2 * h * c * m + 2 * h * m * (k + 1) + 2 * h * k * m * c
+    heavy = (
+        training
+        and attention.kind == "gumbel"
+        and few_are_heavy(round(n), attention.temperature, weights_dtype(config))
+    )
+    row += 0 if heavy else 2 * h * k * m * c
+    row += 2 * hops * c * c + 4 * model.feed_forward * c * c
+    return Work(n * row)
+
+
+def _step_passes(config: Config, batch: BatchCounts, item: int) -> Work:
+    model, n = config.model, batch.nodes
+    h, m, c, k = model.heads, model.random_features, model.channels, config.attention.noise_draws
+    passed = KEPT_PASSES * h * m + STATE_PASSES * (1 + model.feed_forward) * c
+    passed += NOISE_PASSES * h * k + DRAW_PASSES * h * k * m
+    gathered = 2 * sum(batch.edges) * c + (5 * _edges(batch) * h * m if config.train.edge_loss else 0)
+    return Work(0, n * passed * item, gathered * item)
+
+
+def _baseline_work(config: Config, batch: BatchCounts, item: int) -> Work:
+    n, c = batch.nodes, config.model.channels
+    return Work(6 * n * c * c, STATE_PASSES * n * c * item, 2 * _edges(batch) * c * item)
+
+
+def _batch_work(graph: GraphCounts, batch: BatchCounts) -> Work:
+    scanned = len(batch.edges) and batch.nodes * sum(graph.patterns[: len(batch.edges)]) / max(1, graph.nodes)
+    rows = batch.nodes * graph.row_bytes(4)
+    return Work(passed=EDGE_PASSES * sum(batch.edges) + SCANNED_BYTES * scanned + 2 * rows, gathered=rows)
+
+
+def _edges(batch: BatchCounts) -> float:
+    return batch.edges[0] if batch.edges else 0.0

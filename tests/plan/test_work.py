@@ -1,0 +1,49 @@
+"""The work of a step and of an evaluation: laws of its size."""
+
+from pathlib import Path
+
+import pytest
+
+from nfdist.plan.rates import ROUGH
+from nfdist.plan.work import Work, step_work, sweep_work
+from nfdist.training.batch_counts import count_batch
+from tests.plan.building import job_of
+from tests.training.building import build_partition
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_partition(tmp_path_factory.mktemp("graph") / "partition")
+
+
+def step_seconds(graph: Path, *overrides: str, times: int) -> float:
+    job = job_of(graph, *overrides, times=times)
+    return step_work(job.config, job.graph, count_batch(job.config, job.graph)).seconds(ROUGH)
+
+
+def test_work_adds_up() -> None:
+    one, other = Work(1.0, 2.0, 3.0, 4.0), Work(10.0, 20.0, 30.0, 40.0)
+    assert one + other == other + one == Work(11.0, 22.0, 33.0, 44.0)
+    assert one.times(10) == other
+    assert (one + other).seconds(ROUGH) == pytest.approx(one.seconds(ROUGH) + other.seconds(ROUGH))
+
+
+@pytest.mark.parametrize("name", ["nodeformer", "gcn", "mlp"])
+def test_time_is_linear_in_the_graph(name: str, graph: Path) -> None:
+    given = (f"model.name={name}", "train.edge_loss=0")
+    seconds = [step_seconds(graph, *given, times=times) for times in (1000, 2000)]
+    assert seconds[1] == pytest.approx(2 * seconds[0], rel=0.05)
+    sweeps = []
+    for times in (1000, 2000):
+        job = job_of(graph, *given, times=times)
+        sweeps.append(sweep_work(job.config, job.graph, job.graph.nodes).seconds(ROUGH))
+    assert sweeps[1] == pytest.approx(2 * sweeps[0], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "more", ["train.edge_loss=0.1", "model.layers=4", "model.feed_forward=4", "model.graph_layers=2"]
+)
+def test_more_of_the_model_takes_longer(more: str, graph: Path) -> None:
+    assert step_seconds(graph, "train.edge_loss=0", more, times=100) > step_seconds(
+        graph, "train.edge_loss=0", times=100
+    )
