@@ -1,5 +1,6 @@
 """A training that is tracked: its numbers are those of an untracked one, and the tracker has each of them once."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def test_a_tracked_run_that_goes_on_has_each_step_once_and_the_numbers_of_anothe
     result = Run.open(cut).result()
     assert result is not None
     step, valid = event_scalars(cut, 0)["result/best/valid"][0]
-    assert (step, valid) == (10, pytest.approx(result["best"]["valid"], rel=1e-6))
+    assert step == 10
+    assert valid == pytest.approx(result["best"]["valid"], rel=1e-6)
     assert "warning: tensorboard" not in capsys.readouterr().err
 
     trained(graph, tmp_path / "plain", 'observe.trackers=["tensorboard"]', resume=True)  # it is over: all is sent
@@ -69,8 +71,8 @@ def test_a_tracker_that_fails_ends_no_training(graph: Path, tmp_path: Path, caps
 def test_a_missing_package_is_refused_before_anything_is_made(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
-    monkeypatch.delitem(__import__("sys").modules, "nfdist.observe.trackers.wandb_runs", raising=False)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "nfdist.observe.trackers.wandb_runs", raising=False)
     words = [f"run.dir={tmp_path / 'run'}", 'observe.trackers=["wandb"]', "observe.port=0"]
     assert main(["train", str(graph), *words]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "observe.trackers" in line]
