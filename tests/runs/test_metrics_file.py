@@ -2,11 +2,13 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from nfdist import files
 from nfdist.errors import CheckpointError
+from nfdist.runs.metrics_file import MetricsFile
 from nfdist.runs.run import Run
 from tests.runs.building import save
 
