@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.training.launching import Job, started
 
-SECONDS = 60
+SECONDS = 150
 PROGRAMS = ("prometheus", "promtool")
 
 

@@ -76,7 +76,7 @@ def test_every_query_of_the_dashboard_is_answered(folder: Path, partition: Path)
 
 
 def test_a_training_that_diverges_is_seen_to(folder: Path, partition: Path) -> None:
-    diverging = ("train.schedule=milestones", "train.milestones=[400,401,402,403]", "train.gamma=1e9")
+    diverging = ("train.schedule=milestones", "train.milestones=[250,251,252,253]", "train.gamma=1e9")
     with scraped_training(folder, partition, "train.epochs=100", *diverging) as (job, prometheus, _):
         refused = prometheus.wait_for("max_over_time(nfdist_refused_steps_total[5m]) > 0")
         assert {value for _, value in refused} == {1.0}
@@ -86,7 +86,7 @@ def test_a_training_that_diverges_is_seen_to(folder: Path, partition: Path) -> N
 
 
 def test_the_last_values_of_a_training_are_seen(folder: Path, partition: Path) -> None:
-    with scraped_training(folder, partition, "train.epochs=60", "train.evaluate_every=60") as (job, prometheus, _):
+    with scraped_training(folder, partition, "train.epochs=40", "train.evaluate_every=40") as (job, prometheus, _):
         assert job.wait() == 0
-        assert {value for _, value in prometheus.query("last_over_time(nfdist_step[5m])")} == {420.0}
+        assert {value for _, value in prometheus.query("last_over_time(nfdist_step[5m])")} == {280.0}
         assert len(prometheus.query("last_over_time(nfdist_smoothed_score[5m])")) == 2 * 3

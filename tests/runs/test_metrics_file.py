@@ -2,11 +2,13 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from nfdist import files
 from nfdist.errors import CheckpointError
+from nfdist.runs.metrics_file import MetricsFile
 from nfdist.runs.run import Run
 from tests.runs.building import save
 
@@ -75,3 +77,33 @@ def test_a_checkpoint_never_knows_more_metrics_than_the_disk(run: Run, monkeypat
     run.append({"step": 1})
     save(run, 0, 1)
     assert order[0] == "metrics.jsonl"
+
+
+def test_lines_after_a_position_are_read_on_from_where_the_last_ended(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    assert file.lines_after(0) == ([], 0)
+    file.append({"step": 1})
+    lines, position = file.lines_after(0)
+    assert (lines, position) == ([{"step": 1}], file.size_bytes)
+    with file.path.open("a") as torn:
+        torn.write('no JSON\n[1]\n{"step": 2}\n{"st')
+    lines, after = file.lines_after(position)
+    assert lines == [{"step": 2}]
+    assert file.lines_after(after) == ([], after)  # until the last line is whole
+    with file.path.open("a") as torn:
+        torn.write('ep": 3}\n')
+    assert file.lines_after(after) == ([{"step": 3}], file.size_bytes)
+
+
+def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
+    file, found = MetricsFile(tmp_path / "metrics.jsonl"), list[int]()
+    for step in range(600):
+        file.append({"step": step, "note": "x" * 1000})
+    position, after, pieces = -1, 0, 0
+    while position != after:
+        position = after
+        lines, after = file.lines_after(position)
+        found += [line["step"] for line in lines]
+        pieces += bool(lines)
+    assert found == list(range(600))
+    assert pieces > 2

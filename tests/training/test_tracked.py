@@ -1,5 +1,6 @@
 """A training that is tracked: its numbers are those of an untracked one, and the tracker has each of them once."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from nfdist.runs.run import Run
 from nfdist.world import World
 from tests.observe.trackers.reading import event_scalars, scalars_of
 from tests.training.building import build_partition, config_of, cut_short, run_training
-from tests.training.launching import training_of
+from tests.training.launching import Moment, started, torchrun, training_of, write_config
 
 OPTIONS = ("train.precision=float32", "train.evaluate_every=1", "train.epochs=2", "train.checkpoint_every=3")
 
@@ -45,7 +46,8 @@ def test_a_tracked_run_that_goes_on_has_each_step_once_and_the_numbers_of_anothe
     result = Run.open(cut).result()
     assert result is not None
     step, valid = event_scalars(cut, 0)["result/best/valid"][0]
-    assert (step, valid) == (10, pytest.approx(result["best"]["valid"], rel=1e-6))
+    assert step == 10
+    assert valid == pytest.approx(result["best"]["valid"], rel=1e-6)
     assert "warning: tensorboard" not in capsys.readouterr().err
 
     trained(graph, tmp_path / "plain", 'observe.trackers=["tensorboard"]', resume=True)  # it is over: all is sent
@@ -69,10 +71,28 @@ def test_a_tracker_that_fails_ends_no_training(graph: Path, tmp_path: Path, caps
 def test_a_missing_package_is_refused_before_anything_is_made(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
-    monkeypatch.delitem(__import__("sys").modules, "nfdist.observe.trackers.wandb_runs", raising=False)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "nfdist.observe.trackers.wandb_runs", raising=False)
     words = [f"run.dir={tmp_path / 'run'}", 'observe.trackers=["wandb"]', "observe.port=0"]
     assert main(["train", str(graph), *words]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "observe.trackers" in line]
     assert line.endswith('pip install "nfdist[wandb]"')
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_and_started_again_tell_each_step_once(graph: Path, tmp_path: Path) -> None:
+    run, tracked = tmp_path / "run", 'observe.trackers=["tensorboard"]'
+    config = write_config(tmp_path / "small.toml", graph, "train.epochs=40", "train.evaluate_every=4", tracked)
+    command = torchrun("train", config, f"run.dir={run}", "observe.port=0", restarts=2)
+    with started(command, tmp_path / "log") as job:
+        for rank, step in ((0, 95), (1, 203)):
+            Moment("step", rank, step=step).strike(job, run)
+        assert job.wait() == 0
+    lines = Run.open(run).metrics()
+    assert [line["step"] for line in lines if line["kind"] == "step"] == list(range(1, 281))
+    assert without_result(run) == scalars_of(lines)
+    result = Run.open(run).result()
+    assert result is not None
+    assert result["restarts"] == 2
+    assert len(list((run / "tensorboard" / "seed-0").iterdir())) == 3

@@ -17,7 +17,7 @@ RESULT = {"per_seed": [{"seed": 0, "best": {"valid": 0.5}}]}
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory(knows=True)
-    monkeypatch.setitem(DOORS, "wandb", memory)  # type: ignore[arg-type]
+    monkeypatch.setitem(DOORS, "wandb", memory)
     return memory
 
 
@@ -94,7 +94,7 @@ def test_a_tracker_that_hangs_holds_up_nobody(
         def open(self, run: TrackedRun) -> None:  # type: ignore[override]
             release.wait()
 
-    monkeypatch.setitem(DOORS, "wandb", Hanging())  # type: ignore[arg-type]
+    monkeypatch.setitem(DOORS, "wandb", Hanging())
     feed = Feed("wandb", tracked_run(tmp_path / "run"), file.lines_after)
     feed.close(RESULT, seconds=0.05)
     assert "(it is slow); nfdist train --resume sends the rest" in capsys.readouterr().err

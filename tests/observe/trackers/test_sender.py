@@ -22,7 +22,7 @@ def expected(seed: int) -> list[tuple[str, int]]:
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Memory:
     """Like TensorBoard, like MLflow, and like W&B, which must not fail between what is added and its memory of it."""
     memory = Memory(forgets=request.param == "forgets", knows=request.param == "knows")
-    monkeypatch.setitem(DOORS, "wandb", memory)  # type: ignore[arg-type]
+    monkeypatch.setitem(DOORS, "wandb", memory)
     return memory
 
 

@@ -55,7 +55,8 @@ def test_a_full_disk_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", "wb"))  # noqa: PTH123, SIM115
     with pytest.raises(OSError, match="No space left"):
         tracker.begin(0, 0)
-    tracker._files[0][0].raw.close()  # what is left in its buffer has nowhere to go
+    full: Any = tracker._files[0][0]
+    full.raw.close()  # what is left in its buffer has nowhere to go
 
 
 def test_tensorflow_is_not_imported_where_there_is_one(tmp_path: Path) -> None:
