@@ -17,7 +17,7 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from signal import SIGINT
 from types import ModuleType
@@ -205,7 +205,7 @@ def _report(error: NfdistError) -> None:
         notice(str(error))
 
 
-def make_parser(asked: Collection[str]) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def make_parser(asked: Collection[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser of the command line and those of all commands, of which those asked for have their arguments."""
     parser = _Parser(prog="nfdist", description="NodeFormer for graphs that do not fit one worker.", **_STYLE)
     parser.add_argument("--version", action="version", version=f"nfdist {__version__}")
