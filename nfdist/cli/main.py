@@ -46,11 +46,11 @@ COMMANDS = {
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
     "predict": "labels of nodes that training never saw, without a pass over the graph",
     "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
+    "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
+    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
     "runs": "the runs of a folder: state, epoch, best score, age and size",
     "clean": "what a folder of runs and partitions could do without, and remove it",
     "completion": "a script with which a shell completes commands, options and settings",
-    "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
-    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
 # How nfdist --help groups them; a command that is not named here comes last.
