@@ -3,11 +3,11 @@
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from signal import SIGTERM
+from signal import SIGINT, SIGTERM
 from types import TracebackType
 from typing import Any
 
-from nfdist.signals import SIGINT, STARTED, Stopped, StopRequest
+from nfdist.signals import STARTED, Stopped, deferred
 
 
 class Children:
@@ -22,13 +22,11 @@ class Children:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
         """Start a process; a signal that comes meanwhile waits until it is one of those to be ended."""
-        with StopRequest() as stop:
+        with deferred():
             process = subprocess.Popen(
                 command, env={**environment, STARTED: str(os.getpid())}, start_new_session=True, **options
             )
             self._processes.append(process)
-        if stop.received is not None:
-            raise Stopped(stop.received)
         return process
 
     def __enter__(self) -> "Children":

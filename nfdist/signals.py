@@ -10,6 +10,7 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -17,7 +18,6 @@ from nfdist import files
 from nfdist.log import notice
 
 STARTED = "NFDIST_STARTED"  # in the environment of what a command of nfdist has started, which tells of a stop itself
-SIGINT = signal.SIGINT
 STOPPING = (signal.SIGTERM, signal.SIGHUP)
 HEEDED = (*STOPPING, signal.SIGINT)
 _SECONDS_TO_HEAR = 5.0  # for the main thread, which hears of signals only between two operations
@@ -156,6 +156,15 @@ class StopRequest:
         if self.received == signal.SIGINT == number:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Signals wait until the block has ended, which must be short; a second Ctrl-C does not."""
+    with StopRequest() as stop:
+        yield
+    if stop.received is not None:
+        signal.raise_signal(stop.received)
 
 
 def _end_now(text: str, code: int) -> None:

@@ -32,10 +32,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Kept:
-    """Something that cannot be removed, and why."""
+    """Something that cannot be removed, and why; without a kind, nothing of it can."""
 
     path: Path
     reason: str
+    kind: str = ""
 
 
 def look(top: Path) -> tuple[list[Candidate], list[Kept]]:

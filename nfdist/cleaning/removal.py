@@ -43,7 +43,7 @@ def plan(top: Path, watched_seconds: float = WATCHED_SECONDS) -> Plan:
         elif one.path in mapped:
             reason = f"process {mapped[one.path]} reads it"
         if reason:
-            kept.append(Kept(one.path, reason))
+            kept.append(Kept(one.path, reason, one.kind))
         else:
             free.append(one)
     return Plan(tuple(free), tuple(kept))
@@ -61,7 +61,7 @@ def remove(candidates: Sequence[Candidate]) -> Iterator[Candidate | Kept]:
                 for name in {lock: None for one in own for lock in one.locks}:
                     stack.enter_context(owning(owner / name, DEEDS.get(name.removesuffix(LOCK_SUFFIX), "tuned")))
             except CheckpointError as error:
-                yield from (Kept(one.path, str(error)) for one in own)
+                yield from (Kept(one.path, str(error), one.kind) for one in own)
                 continue
             yield from map(_remove, _still(own))
 
@@ -77,7 +77,7 @@ def _remove(candidate: Candidate) -> Candidate | Kept:
     if candidate.kind == "cache":
         from nfdist.cleaning.fetched import remove_unused  # here, since it loads numpy
 
-        return candidate if remove_unused(candidate) else Kept(candidate.path, "a process uses it")
+        return candidate if remove_unused(candidate) else Kept(candidate.path, "a process uses it", candidate.kind)
     with files.disk_errors_as(CheckpointError, candidate.path), suppress(FileNotFoundError):  # another one cleans, too
         files.remove(candidate.path)
     if candidate.kind == "hops":

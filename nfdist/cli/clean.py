@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         from nfdist.cleaning.fetched import unused  # here, since it loads numpy
 
         found = Plan((*found.candidates, *unused()), found.kept)
-    chosen, kept = found.of(kinds), list(found.kept)
+    chosen, kept = found.of(kinds), [one for one in found.kept if one.kind in ("", *kinds)]
     outcomes = list(remove(chosen)) if options.yes else []
     removed = [one for one in outcomes if isinstance(one, Candidate)]
     kept += [one for one in outcomes if isinstance(one, Kept)]

@@ -73,7 +73,7 @@ def settings() -> list[Word]:
     """Every setting, with the values of those that have a choice."""
     found = []
     for name, field in each_setting(Config):
-        values = SETTING_VALUES.get(name, ())
+        values: tuple[str, ...] = SETTING_VALUES.get(name, ())
         if get_origin(field.type) is Literal:
             values = tuple(map(str, get_args(field.type)))
         elif field.type is bool:

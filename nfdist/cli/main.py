@@ -17,7 +17,7 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from signal import SIGINT
 from types import ModuleType
@@ -46,11 +46,11 @@ COMMANDS = {
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
     "predict": "labels of nodes that training never saw, without a pass over the graph",
     "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
+    "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
+    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
     "runs": "the runs of a folder: state, epoch, best score, age and size",
     "clean": "what a folder of runs and partitions could do without, and remove it",
     "completion": "a script with which a shell completes commands, options and settings",
-    "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
-    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
 }
 
 # How nfdist --help groups them; a command that is not named here comes last.
@@ -205,7 +205,7 @@ def _report(error: NfdistError) -> None:
         notice(str(error))
 
 
-def make_parser(asked: Collection[str]) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def make_parser(asked: Collection[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser of the command line and those of all commands, of which those asked for have their arguments."""
     parser = _Parser(prog="nfdist", description="NodeFormer for graphs that do not fit one worker.", **_STYLE)
     parser.add_argument("--version", action="version", version=f"nfdist {__version__}")

@@ -3,6 +3,7 @@
 Its own end would be a traceback: python -m nfdist.cli.torchrun takes the words of torchrun.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import sys
 
 def main() -> None:
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))  # until torchrun has handlers of its own
-    os.environ.setdefault("LOGLEVEL", "ERROR")  # of what torchrun remarks
+    logging.disable(logging.WARNING)  # what torchrun remarks; its errors stay
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from nfdist import files, log
 from nfdist.errors import CheckpointError
+from nfdist.signals import deferred
 
 LOCK_SUFFIX = ".lock"
 BEAT_SECONDS = 2.0
@@ -118,12 +119,14 @@ def owning(path: Path, deed: str, launch: str = "", lost: Callable[[str], None] 
     CheckpointError if another one is alive. `lost` is called if another one took over, as from a process that was
     suspended: by default this one ends at once.
     """
-    with files.disk_errors_as(CheckpointError, path):
-        ownership = _Ownership(path, deed, launch, lost or _end)
+    ownership = _Ownership(path, deed, launch, lost or _end)
     try:
+        with files.disk_errors_as(CheckpointError, path):
+            ownership.acquire()
         yield
     finally:
-        ownership.release()
+        with deferred():  # or the file would stay behind, as if the process had been killed
+            ownership.release()
 
 
 class _Ownership:
@@ -132,18 +135,26 @@ class _Ownership:
     def __init__(self, path: Path, deed: str, launch: str, lost: Callable[[str], None]) -> None:
         self._path, self._deed, self._lost = path, deed, lost
         self._owner = Owner.this_process(launch)
-        self._descriptor = self._acquire()
+        self._descriptor, self._taken = -1, False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._count, name="nfdist owner", daemon=True)
+
+    def acquire(self) -> None:
+        self._descriptor = self._acquire()
         self._thread.start()
 
     def release(self) -> None:
+        """Give the file back, also where a signal came before all of it was acquired."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         with suppress(OSError):
-            if _is_at(self._path, self._descriptor) and self._is_mine():
-                self._path.unlink()
-        os.close(self._descriptor)
+            if self._descriptor >= 0:
+                if _is_at(self._path, self._descriptor) and self._is_mine():
+                    self._path.unlink()
+                os.close(self._descriptor)
+            else:
+                self._remove_half_acquired()
 
     def _acquire(self) -> int:
         """The descriptor of the locked file, once it is ours."""
@@ -184,6 +195,7 @@ class _Ownership:
         else:
             free = unchanged_seconds > CERTAIN_SECONDS
         if free:
+            self._taken = True
             try:
                 _write(descriptor, self._owner)
             except OSError:  # a full disk, say
@@ -233,6 +245,17 @@ class _Ownership:
         finally:
             os.close(descriptor)
         return found is None or found.same_as(self._owner)
+
+    def _remove_half_acquired(self) -> None:
+        """Remove the file if it has our name, or none and nobody's lock; that of whoever refused us stays."""
+        descriptor, locked = _open_locked(self._path)
+        try:
+            found, empty = _read(descriptor), os.fstat(descriptor).st_size == 0
+            ours = found is not None and self._taken and found.same_as(self._owner)
+            if locked is not False and _is_at(self._path, descriptor) and (ours or (empty and locked)):
+                self._path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _starts_again(owner: Owner) -> bool:

@@ -36,5 +36,6 @@ def leave_aside(folder: Path, process: int = DEAD, host: str | None = None) -> P
 
 
 def content(top: Path) -> dict[str, bytes | None]:
-    """Every path below a folder with its bytes."""
-    return {str(path.relative_to(top)): path.read_bytes() if path.is_file() else None for path in top.rglob("*")}
+    """Every path below a folder with its bytes, but for locks, in which their owners count."""
+    paths = [path for path in top.rglob("*") if path.suffix != ".lock"]
+    return {str(path.relative_to(top)): path.read_bytes() if path.is_file() else None for path in paths}

@@ -62,7 +62,8 @@ def test_it_removes_what_is_named(top: Path, capsys: pytest.CaptureFixture[str])
 
 def test_what_stays_is_told(top: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with owning(top / "run" / "train.lock", "trained"):
-        table, facts, errors = clean(capsys, str(top), "--yes")
+        table, facts, errors = clean(capsys, str(top), "--what", "checkpoints,states", "--yes")
+        assert {Path(one["path"]).name for one in clean(capsys, str(top))[1]["kept"]} == {"step-00000001"}
     assert table == f"{top}: nothing to remove"
     assert "states stays: the run is being trained by process" in errors
     assert {Path(one["path"]).name for one in facts["kept"]} == {"states", "step-00000001"}

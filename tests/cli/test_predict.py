@@ -51,7 +51,7 @@ def test_no_package_is_loaded_that_predictions_do_not_need(run: Path, tmp_path: 
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     assert out.exists(), done.stderr
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert {"torch", "pyarrow", "nfdist.evaluation.predict"} <= loaded
+    assert {"torch", "pyarrow", "nfdist.evaluation.states"} <= loaded
     assert loaded & {"pandas.core", "sklearn", "dgl", "ogb", "prometheus_client", "rich"} == set()
     assert loaded & {"nfdist.training", "nfdist.partitioning"} == set()
 

@@ -130,19 +130,16 @@ INTERRUPTED = {
         problems=table_problems,
     ),
     "compare": Interrupted(
-        lambda material: ["compare", str(material.folder / "config.toml"), "--models", "mlp,gcn", "--out", "compare"],
+        lambda material: [
+            *("compare", str(material.folder / "config.toml"), "train.epochs=5"),
+            *("--models", "mlp,gcn", "--out", "compare"),
+        ],
         problems=run_problems,
     ),
     "tune": Interrupted(
         lambda material: [
-            "tune",
-            str(material.folder / "config.toml"),
-            "--trials",
-            "6",
-            "--workers",
-            "2",
-            "--out",
-            "tune",
+            *("tune", str(material.folder / "config.toml")),
+            *("--trials", "6", "--workers", "2", "--out", "tune"),
         ],
         problems=run_problems,
     ),

@@ -220,3 +220,41 @@ def test_a_directory_in_which_nothing_came_about_is_removed(tmp_path: Path) -> N
         pass
     with pytest.raises(CheckpointError, match="cannot be written"), owning_directory(tmp_path / "file/b", "x", "y"):
         pass
+
+
+@pytest.mark.parametrize("name", ["_write", "_read"])
+def test_a_signal_while_it_is_acquired_or_given_back_leaves_no_file(
+    name: str, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each call of a part of it in turn, as if Ctrl-C had come then."""
+    original, calls, strike = getattr(ownership, name), 0, 0
+
+    def struck(*words: Any) -> Any:
+        nonlocal calls
+        done = original(*words)
+        if threading.current_thread() is threading.main_thread():
+            calls += 1
+            if calls == strike:
+                signal.raise_signal(signal.SIGINT)
+        return done
+
+    monkeypatch.setattr(ownership, name, struck)
+    interrupted = True
+    while interrupted:
+        strike, calls, interrupted = strike + 1, 0, False
+        try:
+            with owning(lock, "trained"):
+                assert lock.exists()
+        except KeyboardInterrupt:
+            interrupted = True
+        assert not lock.exists()
+    assert strike > 1
+
+
+def test_a_refused_owner_leaves_the_file_of_the_one_that_has_it(lock: Path) -> None:
+    """Even if both are of one process, and of the same second."""
+    with owning(lock, "trained"):
+        with pytest.raises(CheckpointError, match="is being trained by process"), owning(lock, "trained"):
+            pass
+        assert lock.exists()
+    assert not lock.exists()

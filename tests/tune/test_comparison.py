@@ -70,10 +70,10 @@ def test_runs_that_are_there_are_not_trained_again(graph: Path, tmp_path: Path) 
 def test_a_model_that_cannot_run_is_a_row_with_the_reason(
     graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(config: Config, *rest: Any) -> Any:
+    def refuse(config: Config, *rest: Any, **options: Any) -> Any:
         if config.model.name == "gat":
             raise ConfigError("DGL cannot be imported")
-        return train(config, *rest)
+        return train(config, *rest, **options)
 
     monkeypatch.setattr(module, "train", refuse)
     rows = compared(configurations(config_of(graph, *OVERRIDES), ["gat", "mlp"], OVERRIDES, tmp_path))
