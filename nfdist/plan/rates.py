@@ -57,7 +57,7 @@ ROUGH = HostRates(
 
 def known_rates() -> KnownRates:
     """The rates of this host, or rough ones where they were never measured with these versions."""
-    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError)  # whatever a damaged file gives:
+    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):  # whatever a damaged file gives
         written = json.loads(rates_file().read_text())
         known = {field.name for field in fields(HostRates)}
         rates = HostRates(**{name: value for name, value in written["rates"].items() if name in known})
