@@ -106,7 +106,7 @@ def _products(config: Config, n: float, hops: int, *, training: bool) -> Work:
 def _step_passes(config: Config, batch: BatchCounts, item: int) -> Work:
     model, n = config.model, batch.nodes
     h, m, c, k = model.heads, model.random_features, model.channels, config.attention.noise_draws
-    passed = KEPT_PASSES * h * m + STATE_PASSES * (1 + model.feed_forward) * c
+    passed: float = KEPT_PASSES * h * m + STATE_PASSES * (1 + model.feed_forward) * c
     passed += NOISE_PASSES * h * k + DRAW_PASSES * h * k * m
     gathered = 2 * sum(batch.edges) * c + (5 * _edges(batch) * h * m if config.train.edge_loss else 0)
     return Work(0, n * passed * item, gathered * item)
