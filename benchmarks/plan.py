@@ -4,9 +4,7 @@
 
 Every case is a process of its own, and its peak private memory is sampled while it works. Seconds are those of the
 fastest step, or of a whole evaluation: run it where nothing else runs, after `nfdist doctor --bench` there, whose rates
-the plans take. Where other processes want the cores, set OMP_NUM_THREADS=1 and look at the last ratio, which leaves out
-the time in which the process did not run. The graphs are one of Amazon2M's shape, a sparse one of words, and one of few
-nodes with wide rows.
+the plans take. The graphs are one of Amazon2M's shape, a sparse one of words, and one of few nodes with wide rows.
 """
 
 import argparse
@@ -123,13 +121,7 @@ def planned(name: str, folder: Path) -> dict[str, float]:
 
 
 def measured(name: str, folder: Path) -> dict[str, float]:
-    """What the work of a case takes of this process; `busy` is the share of the time in which it ran."""
-    wall, ran = time.perf_counter(), time.process_time()
-    found = _worked(name, folder)
-    return {**found, "busy": (time.process_time() - ran) / (time.perf_counter() - wall)}
-
-
-def _worked(name: str, folder: Path) -> dict[str, float]:
+    """What the work of a case takes of this process."""
     config, kind = config_of(name, folder), CASES[name][0]
     if kind == "train":
         with MemoryWatch() as watch:
@@ -202,7 +194,7 @@ def compare(name: str, folder: Path, options: argparse.Namespace) -> None:
     print(
         f"{name:<16} memory {told['bytes'] / 2**20:8.0f} of {found['bytes'] / 2**20:8.0f} MiB "
         f"({told['bytes'] / found['bytes']:.2f})   time {told['seconds']:8.3f} of {found['seconds']:8.3f} s "
-        f"({told['seconds'] / found['seconds']:.2f}, {told['seconds'] / found['seconds'] / found['busy']:.2f} busy)",
+        f"({told['seconds'] / found['seconds']:.2f})",
         flush=True,
     )
 
