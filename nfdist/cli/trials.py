@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from nfdist.cli.check import Check
 
-SECONDS_TO_LOAD = 45.0  # of libraries, on a busy host or from a slow disk
+SECONDS_TO_LOAD = 120.0  # of libraries, on a busy host or from a slow disk
 SECONDS_TO_TRY = 12.0
 TRIAL = (sys.executable, "-m", "nfdist.cli.trial_process")
 
