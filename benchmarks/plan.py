@@ -106,7 +106,7 @@ def write_wide(path: Path, num_nodes: int) -> None:
 
 def _write(path: Path, num_nodes: int, **features: Any) -> None:
     stream, nodes = np.random.default_rng(1), np.arange(num_nodes)
-    splits = {"train_idx": nodes[::2], "valid_idx": nodes[1::4], "test_idx": nodes[3::4]}
+    splits: dict[str, Any] = {"train_idx": nodes[::2], "valid_idx": nodes[1::4], "test_idx": nodes[3::4]}
     edges, labels = stream.integers(0, num_nodes, (2, 5 * num_nodes)), stream.integers(0, 7, num_nodes)
     np.savez(path, edge_index=edges, label=labels, **features, **splits)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what needs torch is imported when a job is planned
     from nfdist.plan.stages import PlannedStage
 
 GIB = 2**30
+JOB_OPTIONS = ("ranks", "ranks_per_host", "memory", "gpu_memory")
 
 LOADS = ("nfdist.partitioning.planning",)
 EXAMPLES = (
@@ -56,9 +57,6 @@ def run(options: argparse.Namespace) -> int:
             "source to partition: leave it away, or name what nfdist partition made of it"
         )
     return _plan_partitioning(options)
-
-
-JOB_OPTIONS = ("ranks", "ranks_per_host", "memory", "gpu_memory")
 
 
 def _is_job(named: str) -> bool:

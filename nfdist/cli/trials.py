@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from nfdist.cli.check import Check
 
-SECONDS_TO_LOAD = 45.0  # of libraries, on a busy host or from a slow disk
+SECONDS_TO_LOAD = 120.0  # of libraries, on a busy host or from a slow disk
 SECONDS_TO_TRY = 12.0
 TRIAL = (sys.executable, "-m", "nfdist.cli.trial_process")
 
@@ -64,15 +64,16 @@ class Trial:
         """What the first process has found, or why one of them did not; no process is left when this returns."""
         try:
             hung = self._wait()
+            codes = [process.poll() for process in self._processes]  # before those that wait for another are killed
         finally:
             self.end()
         for reader in self._readers:
             reader.join(1.0)
         if hung is not None:
             return None, hung
-        for process, errors in zip(self._processes, self._outputs[1::2], strict=True):
-            if process.returncode != 0:
-                died = f"a process ended with code {process.returncode}"
+        for code, errors in zip(codes, self._outputs[1::2], strict=True):
+            if code not in (None, 0):
+                died = f"a process ended with code {code}"
                 return None, " ".join((errors[-1] if errors else died).split())[:300]
         return json.loads(self._outputs[0][-1]), None
 

@@ -45,9 +45,9 @@ class KnownRates:
 
 # Of one core of a server of some years ago, a disk in it and a network of 1 GBit: right within an order of magnitude.
 ROUGH = HostRates(
-    product_flops=4e10,
-    passed_bytes=5e9,
-    gathered_bytes=4e9,
+    product_flops=6e10,
+    passed_bytes=1.5e10,
+    gathered_bytes=1e10,
     disk_read_bytes=5e8,
     disk_written_bytes=3e8,
     link_bytes=1e8,

@@ -14,16 +14,16 @@ from nfdist.model.build import model_class, weights_dtype
 from nfdist.plan.rates import HostRates
 from nfdist.training.batch_counts import BatchCounts
 
-CALL_SECONDS = 1e-5  # of one of torch's operations
+CALL_SECONDS = 2e-5  # of one of torch's operations
 STEP_CALLS, LAYER_CALLS = 150, 120  # in a training step besides its layers, and in each of these
-KEPT_PASSES = 30  # of the log features of a row, forward and backward, the edge loss included
+KEPT_PASSES = 60  # of the log features of a row, forward and backward, the edge loss included
 STATE_PASSES = 24  # of a hidden state of a row, likewise
 NOISE_PASSES = 40  # of the noise of a key
-DRAW_PASSES = 2.0  # of what chunks make of a row for all draws: these stay in caches
+DRAW_PASSES = 10.0  # of what chunks make of a row for all draws: these stay in caches
 FEATURE_PASSES = 6
 EDGE_PASSES = 150.0  # bytes of an edge of a batch while it is made
 SCANNED_BYTES = 24.0  # of an edge of the graph that is looked at for a batch
-BACKWARD = 3.3  # products of a step for one of its forward pass
+BACKWARD = 4.5  # products of a step for one of its forward pass
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class Work:
 def step_work(config: Config, graph: GraphCounts, batch: BatchCounts) -> Work:
     """A training step on one batch, and the making of the batch."""
     item, n, f, c = weights_dtype(config).itemsize, batch.nodes, graph.features, config.model.channels
-    work = Work(calls=STEP_CALLS + config.model.layers * LAYER_CALLS)
+    sweeps = model_class(config.model.name).sweeps
+    calls = STEP_CALLS + config.model.layers * LAYER_CALLS
+    work = Work(calls=calls if sweeps else calls / 3)
     if config.train.batch_nodes:
         work += _batch_work(graph, batch)
     if graph.entries is None:
@@ -63,8 +65,8 @@ def step_work(config: Config, graph: GraphCounts, batch: BatchCounts) -> Work:
     else:
         work += Work(gathered=2 * n * graph.entries * c * item, passed=FEATURE_PASSES * n * graph.entries * item)
     work += Work(6 * n * c * graph.outputs, 8 * n * graph.outputs * item)
-    if not model_class(config.model.name).sweeps:
-        return work + _baseline_work(config, batch, item).times(config.model.layers)
+    if not sweeps:
+        return work + _baseline_work(config, batch, item)
     layer = _products(config, batch.nodes, len(batch.edges), training=True).times(BACKWARD)
     layer += _step_passes(config, batch, item)
     convolutions = Work(2 * BACKWARD * n * c**2, STATE_PASSES * n * c * item, 2 * _edges(batch) * c * item)
@@ -106,15 +108,16 @@ def _products(config: Config, n: float, hops: int, *, training: bool) -> Work:
 def _step_passes(config: Config, batch: BatchCounts, item: int) -> Work:
     model, n = config.model, batch.nodes
     h, m, c, k = model.heads, model.random_features, model.channels, config.attention.noise_draws
-    passed = KEPT_PASSES * h * m + STATE_PASSES * (1 + model.feed_forward) * c
+    passed: float = KEPT_PASSES * h * m + STATE_PASSES * (1 + model.feed_forward) * c
     passed += NOISE_PASSES * h * k + DRAW_PASSES * h * k * m
     gathered = 2 * sum(batch.edges) * c + (5 * _edges(batch) * h * m if config.train.edge_loss else 0)
     return Work(0, n * passed * item, gathered * item)
 
 
 def _baseline_work(config: Config, batch: BatchCounts, item: int) -> Work:
-    n, c = batch.nodes, config.model.channels
-    return Work(6 * n * c * c, STATE_PASSES * n * c * item, 2 * _edges(batch) * c * item)
+    n, c, layers = batch.nodes, config.model.channels, config.model.layers
+    hidden = Work(6 * n * c * c, STATE_PASSES * n * c * item).times(layers - 1)
+    return hidden + Work(gathered=2 * layers * _edges(batch) * c * item)
 
 
 def _batch_work(graph: GraphCounts, batch: BatchCounts) -> Work:

@@ -46,9 +46,15 @@ def test_what_dies_is_told(text: str, said: str) -> None:
 
 
 def test_nothing_is_left_when_the_doctor_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), started_trials(tmp_path, 0) as trials:
-        processes = [one.pid for trial in trials for one in trial._processes]
-        raise KeyboardInterrupt
+    processes: list[int] = []
+
+    def stopped() -> None:
+        with started_trials(tmp_path, 0) as trials:
+            processes.extend(one.pid for trial in trials for one in trial._processes)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
     assert len(processes) == 3
     for number in processes:
         with pytest.raises(ProcessLookupError):
