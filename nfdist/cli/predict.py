@@ -21,7 +21,15 @@ from nfdist.remote import fetched, refuse_uri
 
 _OF_RUN = (  # what no answers may be written over
     *("states", "checkpoints", "smoothing", "run.json", "config.toml", "metrics.jsonl", "result.json"),
-    *("evaluations.jsonl", "predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet"),
+    *(
+        "evaluations.jsonl",
+        "evaluation.json",
+        "report.html",
+        "predictions.parquet",
+        "embeddings.parquet",
+        "edges.parquet",
+        "neighbors.parquet",
+    ),
 )
 _NOT_PARQUET = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".arrow", ".feather", ".xlsx")
 _ASIDE_CHARACTERS = 60  # what a name gains while its file is written

@@ -148,7 +148,8 @@ class Trainer:
 
     def result(self) -> dict[str, Any]:
         state = self.state
-        return {"seed": self.seed, "best": state.best, "final": state.final, "seconds": dict(state.seconds)}
+        costs = {"seconds": dict(state.seconds), "rank_seconds": state.rank_seconds}
+        return {"seed": self.seed, "best": state.best, "final": state.final, **costs}
 
     def _batches(self) -> Fetched:
         job, position = self.job, self.state.position
@@ -172,9 +173,8 @@ class Trainer:
         labels = self.task.count(batch.on_host.labels)
         mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
         everyone = tally(self.job.world, mine, "meet")
-        sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
-        stop = int(most[3])
-        return Meeting(Counts(sums[0], int(sums[1]), int(sums[2])), most[4] - least[4], Signals(stop) if stop else None)
+        sums, stop, busy = everyone.sum(0).tolist(), int(everyone[:, 3].max()), tuple(everyone[:, 4].tolist())
+        return Meeting(Counts(sums[0], int(sums[1]), int(sums[2])), busy, Signals(stop) if stop else None)
 
     def _add(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> bool:
         """Add a batch to the step; whether it is the step's last one, as the last of an epoch always is."""
@@ -199,6 +199,7 @@ class Trainer:
         self._busy_seconds = seconds - talked
         state.seconds["train"] += seconds
         state.seconds["wait"] += made.wait_seconds
+        state.take_rank_seconds(made.rank_seconds)
         facts = StepFacts(
             epoch=position.epoch,
             step=state.step,

@@ -23,7 +23,7 @@ from nfdist.runs.run import Run
 from nfdist.store.store import Store
 from nfdist.training.job import OWN_TO_HOST, flat, train
 from nfdist.tune.search import first_line
-from nfdist.tune.svg import ACCENT, GRID, PALE, Drawing, Scale
+from nfdist.svg import ACCENT, GRID, PALE, Drawing, Scale
 from nfdist.tune.usual import needs_scaling, usual_config
 from nfdist.world import World
 

@@ -11,7 +11,7 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError
 from nfdist.tune.search_space import with_values
 from nfdist.tune.study import Study, Trial
-from nfdist.tune.svg import ACCENT, GRID, PALE, Drawing, Scale
+from nfdist.svg import ACCENT, GRID, PALE, Drawing, Scale
 
 BEST_FILE, TRIALS_FILE, PICTURE_FILE = "best.toml", "trials.csv", "importance.svg"
 
