@@ -9,7 +9,7 @@ import pytest
 LAYERS = """
 cli public
 api
-tune
+tune reporting
 training
 evaluation partitioning
 model
@@ -17,7 +17,7 @@ graph
 attention store sparse.knn sparse.metis runs observe
 collectives rendezvous remote sparse settings signals
 config world seeds log files reading attempts devices plugins
-fields memory
+fields memory svg
 errors
 """
 

@@ -19,8 +19,8 @@ class State:
 
     `position` is that after the last of `step` moves of the optimizer, each of one batch or more.
     `evaluations_since_best` counts those without progress, of which `least_loss` is the lowest validation loss; first
-    and last loss are supervised ones, of steps. `rank_seconds` is what each rank worked on the steps but the last, without
-    waiting for others.
+    and last loss are supervised ones, of steps. `rank_seconds` is what each rank worked on the steps but the last,
+    without waiting for others.
     """
 
     position: Position = field(default_factory=Position)
