@@ -42,6 +42,7 @@ COMMANDS = {
     "train": "train a model on a partition, alone or under torchrun",
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
     "predict": "labels of nodes that training never saw, without a pass over the graph",
+    "report": "one page that explains a run: curves, answers by class, attention, costs; or several side by side",
     "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
     "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
     "demo": "make a graph, partition it and train on it with two workers, in under two minutes",

@@ -84,7 +84,7 @@ class RunFacts:
     @property
     def evaluates(self) -> str:
         """The command that makes what is missing."""
-        return f"nfdist evaluate {self.run.path}"
+        return f"`nfdist evaluate {self.run.path}`"
 
 
 def gather_course(path: Path) -> RunFacts:
@@ -101,7 +101,7 @@ def gather_course(path: Path) -> RunFacts:
     if not facts.course.finished:
         facts.absent["result"] = (
             "The training has not come to its end: a run that was stopped goes on with "
-            f"nfdist train {run.path / CONFIG_FILE} --resume."
+            f"`nfdist train {run.path / CONFIG_FILE} --resume`."
         )
     return facts
 
@@ -130,7 +130,7 @@ def _store(facts: RunFacts, partition: Path | str | None) -> Store | None:
     named = partition or facts.run.config.data.partition
     if not is_uri(named) and not Path(named).is_dir() and partition is None:
         facts.absent["graph"] = (
-            f"The graph is not in {named} any more: nfdist report {facts.run.path} --partition DIR reads it elsewhere."
+            f"The graph is not in {named} any more: `nfdist report {facts.run.path} --partition DIR` reads it elsewhere."
         )
         return None
     return Store.open(named)
@@ -171,7 +171,7 @@ def _add_answers(facts: RunFacts) -> None:
     elif store is not None and facts.answers.num_nodes != store.num_nodes:
         raise CheckpointError(
             f"{output.path} has {facts.answers.num_nodes:,} nodes and its graph {store.num_nodes:,}: "
-            f"{facts.evaluates} makes it anew"
+            f"{facts.evaluates.strip('`')} makes it anew"
         )
 
 
@@ -179,7 +179,7 @@ def _latent(facts: RunFacts) -> LatentAttention | None:
     run, trained, store = facts.run, facts.model, facts.store
     name = run.config.model.name
     if not issubclass(model_class(name), NodeFormer):
-        facts.absent["attention"] = f"A {name} has no attention to look at: train one with model.name = nodeformer."
+        facts.absent["attention"] = f"A {name} has no attention to look at: train one with `model.name=nodeformer`."
         return None
     if trained is None or store is None:
         facts.absent["attention"] = (
