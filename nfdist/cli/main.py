@@ -45,7 +45,7 @@ COMMANDS = {
     "report": "one page that explains a run: curves, answers by class, attention, costs; or several side by side",
     "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
     "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
-    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
+    "demo": "make a graph, train on it with two workers and report what came of it, in under a minute",
 }
 
 WITHOUT_PANDAS = ("inspect", "train", "evaluate", "predict")  # the others may call ogb, which needs it

@@ -22,7 +22,6 @@ class Series:
     name: str
     points: Sequence[tuple[float, float]]
     color: str
-    dashed: bool = False
     marks: bool = False
     alone: bool = False
 
@@ -44,10 +43,10 @@ def responsive(draw: Callable[[float], str]) -> str:
 
 
 def legend(entries: Sequence[tuple[str, str, bool]]) -> str:
-    """Names with their colors; the third says that the line is dashed."""
+    """Names with their colors; the third says whether dots stand for it instead of a line."""
     items = "".join(
-        f'<li><span class="key{" dashed" if dashed else ""}" style="--key:{color}"></span>{escaped(name)}</li>'
-        for name, color, dashed in entries
+        f'<li><span class="key{" round" if dots else ""}" style="--key:{color}"></span>{escaped(name)}</li>'
+        for name, color, dots in entries
     )
     return f'<ul class="legend">{items}</ul>'
 
@@ -57,7 +56,7 @@ def lines(
 ) -> str:
     """Lines over a common axis. Tips tell the values of all lines where the pointer is."""
     thinned = [Series(**{**vars(one), "points": thin(one.points)}) for one in series if one.points]
-    named = {one.name: (one.name, one.color, one.dashed) for one in thinned}
+    named = {one.name: (one.name, one.color, one.alone) for one in thinned}
     shown = legend(list(named.values())) if len(named) > 1 else ""
     return shown + responsive(lambda width: _lines(thinned, across, label, form, width, zero))
 
@@ -91,7 +90,7 @@ def _lines(
     for one in series:
         placed = [(sideways.place(x), up.place(y)) for x, y in one.points]
         if len(placed) > 1 and not one.alone:
-            drawing.path(placed, one.color, 2, one.dashed)
+            drawing.path(placed, one.color)
         if one.marks or len(placed) == 1:
             for x, y in placed:
                 drawing.dot(x, y, one.color, radius=4.5 if one.alone else 3)
@@ -168,7 +167,7 @@ def _spans(rows: Sequence[Span], most: float, across: str, label: str, width: fl
     for power in range(int(scale.high) + 1):
         x = scale.place(power)
         drawing.line(x, 4, x, bottom, LINES)
-        if scale.place(scale.high) - x > 34:
+        if scale.place(scale.high) - x > 46:
             drawing.text(x, bottom + 16, number(10.0**power), "middle", MUTED, 11)
     drawing.line(scale.end, 4, scale.end, bottom, MUTED, 1.5)
     drawing.text(scale.end + 6, bottom + 16, number(most), "end", MUTED, 11)

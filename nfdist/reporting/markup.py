@@ -17,9 +17,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a heading, reached by `#anchor`."""
+    """A part of the page under a heading, reached by `#anchor` from a list of `short` titles."""
 
     anchor: str
+    short: str
     title: str
     body: str
 
@@ -29,7 +30,7 @@ def page(title: str, under: str, top: str, parts: Sequence[Section]) -> str:
     style, script = ((FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     allowed = base64.b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; img-src data:"
-    links = "".join(f'<a href="#{part.anchor}">{escaped(part.title)}</a>' for part in parts)
+    links = "".join(f'<a href="#{part.anchor}">{escaped(part.short)}</a>' for part in parts)
     body = "".join(
         f'<section id="{part.anchor}"><h2>{escaped(part.title)}</h2><div class="cards">{part.body}</div></section>'
         for part in parts
@@ -46,7 +47,12 @@ def page(title: str, under: str, top: str, parts: Sequence[Section]) -> str:
 <style>{style}</style>
 </head>
 <body>
-<header><p class="brand">nfdist {__version__} report</p><h1>{escaped(title)}</h1><p class="under">{under}</p>{top}</header>
+<header>
+<p class="brand">nfdist {__version__} report</p>
+<h1>{escaped(title)}</h1>
+<p class="under">{escaped(under)}</p>
+{top}
+</header>
 <nav aria-label="sections">{links}</nav>
 <main>{body}</main>
 <div id="tip" role="status" hidden></div>
@@ -56,9 +62,10 @@ def page(title: str, under: str, top: str, parts: Sequence[Section]) -> str:
 """
 
 
-def card(title: str, body: str, wide: bool = False) -> str:
-    heading = f"<h3>{escaped(title)}</h3>" if title else ""
-    return f'<article class="card{" whole" if wide else ""}">{heading}{body}</article>'
+def card(title: str, body: str, wide: bool = False, high: bool = False) -> str:
+    """A part of a section, `wide` over all of it, or as `high` as two others."""
+    heading = f"<h3>{escaped(title[:1].upper() + title[1:])}</h3>" if title else ""
+    return f'<article class="card{" whole" if wide else ""}{" high" if high else ""}">{heading}{body}</article>'
 
 
 def note(text: str) -> str:
@@ -68,7 +75,8 @@ def note(text: str) -> str:
 
 def code(text: str) -> str:
     """A command to copy."""
-    return f'<div class="command"><pre><code>{escaped(text)}</code></pre><button type="button" data-copy>Copy</button></div>'
+    button = '<button type="button" data-copy>Copy</button>'
+    return f'<div class="command"><pre><code>{escaped(text)}</code></pre>{button}</div>'
 
 
 def details(title: str, body: str) -> str:
@@ -92,10 +100,13 @@ def table(
     def cell(place: int, text: str) -> str:
         kinds = " ".join(name for name, places in (("number", numeric), ("mono", mono)) if place in places)
         shown = text if place in html else escaped(text)
+        if place in mono:  # names may be broken between their words
+            shown = shown.replace(".", ".<wbr>").replace("_", "_<wbr>").replace("/", "/<wbr>")
         return f'<td class="{kinds}">{shown}</td>' if kinds else f"<td>{shown}</td>"
 
     head = "".join(
-        f'<th scope="col"{" class=number" if place in numeric else ""}><button type="button">{escaped(name)}</button></th>'
+        f'<th scope="col"{" class=number" if place in numeric else ""}><button type="button">{escaped(name)}</button>'
+        "</th>"
         for place, name in enumerate(heads)
     )
     top = f"<thead><tr>{head}</tr></thead>" if heads else ""

@@ -11,7 +11,6 @@ from nfdist.reporting.markup import page
 from nfdist.reporting.run_facts import RunFacts, gather, gather_course
 from nfdist.reporting.sections import sections, tiles
 from nfdist.reporting.side_by_side import compared_sections
-from nfdist.reporting.words import escaped
 
 REPORT_FILE = "report.html"
 
@@ -43,13 +42,13 @@ def one_run(facts: RunFacts) -> str:
     """The page of a run."""
     config = facts.run.config
     under = f"{config.model.name} on {config.data.partition or 'a graph'}, in {facts.run.path}"
-    return page(facts.name, escaped(under), tiles(facts), sections(facts))
+    return page(facts.name, under, tiles(facts), sections(facts))
 
 
 def several_runs(facts: Sequence[RunFacts]) -> str:
     """The page of several runs."""
     under = ", ".join(str(one.run.path) for one in facts)
-    return page(f"{len(facts)} runs", escaped(under), "", compared_sections(facts))
+    return page(f"{len(facts)} runs", under, "", compared_sections(facts))
 
 
 def _place(paths: Sequence[Path], out: Path | str | None) -> Path:

@@ -130,7 +130,8 @@ def _store(facts: RunFacts, partition: Path | str | None) -> Store | None:
     named = partition or facts.run.config.data.partition
     if not is_uri(named) and not Path(named).is_dir() and partition is None:
         facts.absent["graph"] = (
-            f"The graph is not in {named} any more: `nfdist report {facts.run.path} --partition DIR` reads it elsewhere."
+            f"The graph is not in {named} any more: "
+            f"`nfdist report {facts.run.path} --partition DIR` reads it elsewhere."
         )
         return None
     return Store.open(named)

@@ -1,6 +1,7 @@
 """The sections of the page of one run: what its facts are, in charts, tables and sentences."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from nfdist.reporting.course import SPLITS, Course
 from nfdist.reporting.markup import Section, card, code, details, note, table, tile
 from nfdist.reporting.run_facts import ExplainedMistake, Neighbor, RunFacts
 from nfdist.reporting.structure import LayerAttention, Structure
-from nfdist.reporting.words import amount, duration, escaped, number, percent, score
+from nfdist.reporting.words import amount, duration, escaped, kind, number, percent, score
 
 SPLIT_COLORS = dict(zip(SPLITS, (charts.COLORS[1], charts.COLORS[0], charts.COLORS[2]), strict=True))
 MOST_IN_HEAT = 60
@@ -19,17 +20,17 @@ MOST_IN_HEAT = 60
 def sections(facts: RunFacts) -> list[Section]:
     """Everything that is told of one run."""
     makers: tuple[tuple[str, str, Callable[[RunFacts], str]], ...] = (
-        ("scores", "Scores", _scores),
-        ("training", "Training", _training),
-        ("cost", "Time, memory and throughput", _cost),
-        ("answers", "Answers by class", _answers),
-        ("mistakes", "Surest mistakes", _mistakes),
-        ("map", "Map of embeddings", _map),
-        ("attention", "Attention and the input graph", _attention),
-        ("partition", "Partition", _partition),
-        ("provenance", "Settings, versions, and the same again", _provenance),
+        ("Scores", "Scores", _scores),
+        ("Training", "Training", _training),
+        ("Costs", "Time, memory and throughput", _cost),
+        ("Answers", "Answers by class", _answers),
+        ("Mistakes", "Surest mistakes", _mistakes),
+        ("Map", "Map of embeddings", _map),
+        ("Attention", "Attention, the input graph and the classes", _attention),
+        ("Partition", "Partition", _partition),
+        ("Settings", "Settings, versions, and the same again", _provenance),
     )
-    return [Section(anchor, title, make(facts)) for anchor, title, make in makers]
+    return [Section(short.lower(), short, title, make(facts)) for short, title, make in makers]
 
 
 def tiles(facts: RunFacts) -> str:
@@ -60,18 +61,16 @@ def tiles(facts: RunFacts) -> str:
 
 def _scores(facts: RunFacts) -> str:
     course = facts.course
-    rows: list[Sequence[str]] = []
+    told: list[tuple[str, Mapping[str, Any]]] = []
     for one in course.seeds:
-        if one.best:
-            rows.append([str(one.seed), "best epoch", str(one.best["epoch"]), *_three(one.best)])
-        if one.smoothed:
-            rows.append([str(one.seed), "smoothed", str(one.smoothed["epoch"]), *_three(one.smoothed)])
+        told += [("best epoch, raw", one.best | {"seed": one.seed})] if one.best else []
+        told += [("best epoch, smoothed", one.smoothed | {"seed": one.seed})] if one.smoothed else []
     outcome = facts.record.outcome if facts.record is not None else {}
     if outcome:
-        at = [str(outcome.get("seed")), "evaluation", str(outcome.get("epoch"))]
-        rows.append([*at, *_three(outcome)])
-        if outcome.get("smoothed"):
-            rows.append([at[0], "evaluation, smoothed", at[2], *_three(outcome["smoothed"])])
+        at = {name: outcome.get(name) for name in ("seed", "epoch")}
+        told.append(("last evaluation, raw", outcome))
+        told += [("last evaluation, smoothed", outcome["smoothed"] | at)] if outcome.get("smoothed") else []
+    rows = [[str(one.get("seed")), which, str(one.get("epoch")), *_three(one)] for which, one in told]
     parts = [note(facts.absent["result"])] if "result" in facts.absent else []
     if rows:
         parts.append(table(["seed", "which", "epoch", *SPLITS], rows, numeric=(2, 3, 4, 5)))
@@ -121,12 +120,13 @@ def _named(name: str, seed: int, course: Course) -> str:
     return name if len(course.seeds) == 1 else f"{name}, seed {seed}"
 
 
-def _by_seed(course: Course, name: str, label: str, zero: bool = False, form: Callable[[float], str] = number) -> str:
-    series = [
-        charts.Series(f"seed {one.seed}", one.steps[name], charts.COLORS[place % len(charts.COLORS)])
-        for place, one in enumerate(course.seeds)
-    ]
-    return charts.lines(series, "step", label, form, zero)
+def _by_seed(course: Course, name: str, label: str, zero: bool = False, divisor: int = 1) -> str:
+    """A line a seed, by its steps."""
+    series = []
+    for place, one in enumerate(course.seeds):
+        points = [(step, value / divisor) for step, value in one.steps[name]]
+        series.append(charts.Series(f"seed {one.seed}", points, charts.COLORS[place % len(charts.COLORS)]))
+    return charts.lines(series, "step", label, zero=zero)
 
 
 def _score_lines(course: Course) -> str:
@@ -159,8 +159,9 @@ def _cost(facts: RunFacts) -> str:
     found.append(card("Work by rank", _ranks(course)))
     flow = _by_seed(course, "nodes_per_second", "nodes a second by step", zero=True)
     found.append(card("Nodes a second", flow))
-    peaks = _by_seed(course, "peak_memory_bytes", "peak memory of rank 0 by step", zero=True, form=amount)
-    found.append(card("Peak memory of rank 0", peaks))
+    unit, factor = ("GiB", 2**30) if course.peak_memory_bytes >= 2**30 else ("MiB", 2**20)
+    peaks = _by_seed(course, "peak_memory_bytes", "peak memory of rank 0 by step", zero=True, divisor=factor)
+    found.append(card(f"Peak memory of rank 0, {unit}", peaks))
     return "".join(found)
 
 
@@ -169,8 +170,9 @@ def _ranks(course: Course) -> str:
     if course.sent_bytes:
         told.append(f"A worker sent {amount(course.sent_bytes)} a step.")
     if not course.rank_seconds:
-        why = "once a seed has ended, by this version" if course.finished else "when a seed ends"
-        return note(f"The time of each rank is written {why}.")
+        if course.finished:
+            return note("The run is of an nfdist that did not record the time of each rank.")
+        return note("The time of each rank is written when a seed ends.")
     if len(course.rank_seconds) == 1:
         return note("One worker made the whole training.")
     told.append(
@@ -209,7 +211,9 @@ def _answers(facts: RunFacts) -> str:
         places = [place for place, one in enumerate(answers.classes) if one.support or one.answered]
         counts = answers.confusion[np.ix_(places, places)].tolist()
         names = [answers.classes[place].name for place in places]
-        found.append(card("Confusion, by share of the true class", pictures.heat(counts, names, "confusion matrix")))
+        found.append(
+            card("Confusion, by share of the true class", pictures.heat(counts, names, "confusion matrix"), high=True)
+        )
     title = "Questions" if answers.confusion is None else "Classes"
     rows = [
         [one.name, *(_meter(value) for value in (one.precision, one.recall, one.f1)), f"{one.support:,}"]
@@ -268,8 +272,8 @@ def _mistakes(facts: RunFacts) -> str:
         return card("", listed + note(facts.absent["graph"]), wide=True)
     attends = any(one.attended for one in facts.mistakes)
     words = (
-        "Attended: the strongest of all nodes in the last layer, with their share of the attention, averaged over the "
-        "heads. Neighbors: whom the node hears in the input graph."
+        "Of each node its id, its true class, and its share of the attention in the last layer, averaged over the "
+        "heads. Of the neighbors the strongest are listed."
     )
     why = "" if attends else note(facts.absent.get("attention", "The answers are those of another checkpoint."))
     blocks = "".join(_mistake(one) for one in facts.mistakes)
@@ -280,14 +284,16 @@ def _mistake(one: ExplainedMistake) -> str:
     wrong = one.mistake
     of_answer, of_truth = (one.heard_classes.get(name, 0) for name in (wrong.answer, wrong.truth))
     around = (
-        f"Of {_count(one.num_heard, 'neighbor')}, {of_answer:,} are of the class that was answered and {of_truth:,} of the true one."
+        f"Of {_count(one.num_heard, 'neighbor')}, {of_answer:,} are of the class that was answered and {of_truth:,} "
+        "of the true one."
         if one.num_heard
         else "It has no neighbors."
     )
+    told = f"<b>{escaped(kind(wrong.answer))}</b> at {percent(wrong.probability)}, but it is"
+    lists = _listed("attends most to", one.attended) + _listed("neighbors in the input graph", one.heard)
     return (
         f'<div class="mistake"><h4>{escaped(wrong.original_id)}</h4>'
-        f"<p><b>{escaped(wrong.answer)}</b> at {percent(wrong.probability)}, but it is <b>{escaped(wrong.truth)}</b>. "
-        f"{around}</p>{_listed('attended', one.attended)}{_listed('neighbors', one.heard)}</div>"
+        f"<p>{told} <b>{escaped(kind(wrong.truth))}</b>. {around}</p>{lists}</div>"
     )
 
 
@@ -295,7 +301,7 @@ def _listed(title: str, neighbors: Sequence[Neighbor]) -> str:
     if not neighbors:
         return ""
     items = "".join(
-        f"<li><span>{escaped(one.original_id)}</span><span>{escaped(one.label)}</span>"
+        f"<li><span>{escaped(one.original_id)}</span><span>{escaped(kind(one.label))}</span>"
         f"<span>{'' if one.weight is None else percent(one.weight)}</span></li>"
         for one in neighbors
     )
@@ -313,10 +319,10 @@ def _map(facts: RunFacts) -> str:
     names = [str(name) for name in store.manifest.schema.names_of(range(store.num_classes))]
     ids = store.original_ids(torch.from_numpy(found.node_ids)).tolist()
     dots = [
-        pictures.Dot(x, y, color.get(label, -1), f"{own}\n{names[label] if label >= 0 else 'no single label'}")
+        pictures.Dot(x, y, color.get(label, -1), f"{own}\n{kind(names[label]) if label >= 0 else 'no single label'}")
         for (x, y), label, own in zip(found.places.tolist(), labels.tolist(), ids, strict=True)
     ]
-    entries = [(names[label], charts.COLORS[place], place) for label, place in color.items()]
+    entries = [(kind(names[label]), charts.COLORS[place], place) for label, place in color.items()]
     if any(dot.color < 0 for dot in dots):
         entries.append(("other classes" if facts.labels is not None else "nodes", charts.OTHER, -1))
     drawn = pictures.scatter(dots, found.links, "map of embeddings")
@@ -385,8 +391,8 @@ def _attention_table(structure: Structure) -> str:
         distinct = f"{one.distinct_top:,} of {one.num_top:,}"
         rows.append([str(one.layer), entropy, *map(percent, (*shares, *tops)), distinct])
     words = (
-        "Shares are of attention weight, averaged over the sample and the heads. The top are the ten strongest nodes of "
-        "each node of the sample, itself left out: few different ones mean that all look at the same nodes."
+        "Shares are of attention weight, averaged over the sample and the heads. The top are the ten strongest nodes "
+        "of each node of the sample, itself left out: few different ones mean that all look at the same nodes."
     )
     return table(heads, rows, numeric=tuple(range(1, 10))) + note(words)
 

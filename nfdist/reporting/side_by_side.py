@@ -19,11 +19,11 @@ def compared_sections(facts: Sequence[RunFacts]) -> list[Section]:
     """Everything that is told of several runs."""
     names = run_names(facts)
     return [
-        Section("table", "Side by side", _table(facts, names)),
-        Section("curves", "Curves", _curves(facts, names)),
-        Section("costs", "Costs", _costs(facts, names)),
-        Section("settings", "Settings that differ", _settings(facts, names)),
-        Section("commands", "The commands that repeat them", _commands(facts, names)),
+        Section("table", "Scores", "Side by side", _table(facts, names)),
+        Section("curves", "Curves", "Curves", _curves(facts, names)),
+        Section("costs", "Costs", "Costs", _costs(facts, names)),
+        Section("settings", "Settings", "Settings that differ", _settings(facts, names)),
+        Section("commands", "Commands", "The commands that repeat them", _commands(facts, names)),
     ]
 
 
@@ -37,7 +37,7 @@ def run_names(facts: Sequence[RunFacts]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def tests_of(one: RunFacts, smoothed: bool = False) -> list[float]:
+def tests_of(one: RunFacts, smoothed: bool) -> list[float]:
     """The test score of each seed's best epoch, raw or smoothed."""
     entries = [seed.smoothed if smoothed else seed.best for seed in one.course.seeds]
     return [float(entry["test"]) for entry in entries if entry and entry["test"] is not None]
@@ -61,7 +61,7 @@ def _table(facts: Sequence[RunFacts], names: Sequence[str]) -> str:
             [
                 *(name, one.run.config.model.name, course.metric),
                 *(
-                    mean_and_deviation(tests_of(one)),
+                    mean_and_deviation(tests_of(one, False)),
                     mean_and_deviation(tests_of(one, True)),
                     mean_and_deviation(valids),
                 ),
@@ -107,7 +107,7 @@ def _curves(facts: Sequence[RunFacts], names: Sequence[str]) -> str:
         found.append(card(f"Score of the {split} nodes, raw", _overlaid(facts, names, split, "epoch", label)))
     rows = []
     for place, (one, name) in enumerate(zip(facts, names, strict=True)):
-        tests = tests_of(one)
+        tests = tests_of(one, False)
         if tests and math.isfinite(sum(tests)):
             rows.append((name, float(np.mean(tests)), mean_and_deviation(tests), _color(place)))
     if rows:

@@ -31,10 +31,17 @@ def score(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share; small ones keep two digits."""
+    """A share; small ones keep two digits, down to a hundredth of a percent."""
     if value is None:
         return "–"
+    if 0 < value < 1e-4:
+        return "<0.01%"
     return f"{100 * value:.1f}%" if value >= 0.0995 or value == 0 else f"{100 * value:.2g}%"
+
+
+def kind(name: str) -> str:
+    """A class as one speaks of it, where it has no name but a number."""
+    return f"class {name}" if name.isdigit() else name
 
 
 def duration(seconds: float) -> str:

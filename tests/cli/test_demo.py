@@ -39,6 +39,11 @@ def test_the_demo_of_an_installed_wheel_partitions_trains_evaluates_and_predicts
     assert results["evaluate"]["test"] == pytest.approx(results["train"]["best"]["test"])
     assert (results["predict"]["nodes"], results["predict"]["known_nodes"]) == (5, 0)
     assert "new-4: class" in done.stdout
+    report = empty.resolve() / "demo" / "run" / "report.html"
+    assert done.stdout.splitlines()[-2] == str(report)
+    assert results["report"]["out"] == str(report)
+    assert results["report"]["runs"][0]["absent"] == {}
+    assert report.read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--workers", "0"], ["--dir", "/proc/nothing"]])

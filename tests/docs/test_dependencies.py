@@ -16,8 +16,8 @@ PROJECT: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
 MODULES = {"prometheus-client": "prometheus_client", "scikit-learn": "sklearn"}  # where they are not called alike
 EXTRAS = sorted(PROJECT["optional-dependencies"])
 OWN = {"nfdist", "tests", *(path.stem for path in (ROOT / "benchmarks").rglob("*.py"))}
-# Used without an import, or by a command that is to come.
-COMMANDS = {"flask-cors", "moto", "mypy", "plotly", "pytest-timeout", "pytest-xdist", "ruff", "setuptools"}
+# Used without an import.
+COMMANDS = {"flask-cors", "moto", "mypy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools"}
 
 
 def packages(*extras: str) -> set[str]:
