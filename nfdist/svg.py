@@ -91,4 +91,4 @@ class Scale:
 
 
 def _written(value: str | float) -> str:
-    return escape(value) if isinstance(value, str) else f"{value:.1f}"
+    return escape(value).replace("\n", "&#10;") if isinstance(value, str) else f"{value:.1f}"

@@ -18,7 +18,6 @@ from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.split import split_of, training_labels
 from nfdist.model.gaps import fill_gaps
 from nfdist.model.loading import TrainedModel
-from nfdist.sparse.csr import as_tensor
 from nfdist.store.store import Store
 
 
@@ -67,7 +66,7 @@ class LatentAttention:
             column = self._states.hidden[layer - 1]
             return column.at(node_ids).index_select(0, torch.from_numpy(node_ids))
         rows = torch.from_numpy(node_ids)
-        features = fill_gaps(as_tensor(self._store.take(rows)).to(self._dtype), self._model.feature_means)
+        features = fill_gaps(self._store.take(rows).to(self._dtype), self._model.feature_means)
         labels = None if self._split is None else training_labels(self._store, self._split, rows)
         hidden = self._model.first_state(features, labels)
         for index in range(1, layer):

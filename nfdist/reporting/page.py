@@ -11,6 +11,7 @@ from nfdist.reporting.markup import page
 from nfdist.reporting.run_facts import RunFacts, gather, gather_course
 from nfdist.reporting.sections import sections, tiles
 from nfdist.reporting.side_by_side import compared_sections
+from nfdist.runs.run import Run
 
 REPORT_FILE = "report.html"
 
@@ -26,6 +27,8 @@ def write_report(
         raise ConfigError("a run is given twice: name each once")
     if partition is not None and len(paths) > 1:
         raise ConfigError("--partition is for the report of one run: several are compared without their graph")
+    for path in paths:
+        Run.open(path)
     place = _place(paths, out)
     if len(paths) == 1:
         facts = [gather(paths[0], partition)]
