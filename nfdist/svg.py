@@ -16,7 +16,7 @@ class Drawing:
     height: float
     parts: list[str] = field(default_factory=list)
 
-    def element(self, name: str, text: str | None = None, **attributes: str | float) -> None:
+    def element(self, name: str, text: str | None = None, /, **attributes: str | float) -> None:
         """Any element; `stroke_width=2` becomes stroke-width="2", and numbers have one decimal."""
         shown = "".join(f' {key.strip("_").replace("_", "-")}="{_written(one)}"' for key, one in attributes.items())
         self.parts.append(f"<{name}{shown}/>" if text is None else f"<{name}{shown}>{escape(text)}</{name}>")

@@ -1,5 +1,6 @@
 """The page of one run, or of several side by side, as a file."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,6 +72,4 @@ def _place(paths: Sequence[Path], out: Path | str | None) -> Path:
 
 def _common_folder(paths: Sequence[Path]) -> Path:
     """The folder that all runs are in."""
-    parents = [list(reversed(path.absolute().parents)) for path in paths]
-    common = [steps[0] for steps in zip(*parents, strict=False) if len(set(steps)) == 1]
-    return common[-1]
+    return Path(os.path.commonpath([path.absolute().parent for path in paths]))

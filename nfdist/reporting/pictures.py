@@ -20,17 +20,17 @@ def _heat(counts: Sequence[Sequence[int]], names: Sequence[str], label: str, wid
     left = min(24 + 6.4 * min(longest, 12), 0.3 * width)
     cell = (width - left - 6) / size
     if size <= 6:
-        cell = min(cell, 64.0)
+        cell = min(cell, 80.0)
     top = 6.0
     side = cell * size
     drawing = Drawing(width, top + side + 46)
     fits = cell >= 30 and all(count < 100_000 for row in counts for count in row)
     every = max(1, math.ceil(13 / cell))
-    room = max(int(cell * every / 6.2), 1)
+    room = max(int((cell * every - 6) / 6.9), 1)
     for place, (row, name) in enumerate(zip(counts, names, strict=True)):
         y, total = top + cell * place, sum(row) or 1
         if place % every == 0:
-            drawing.text(left - 6, y + cell / 2 + 4, cut(name, int((left - 22) / 6.2)), "end", MUTED, 11)
+            drawing.text(left - 6, y + cell / 2 + 4, cut(name, int((left - 26) / 6.9)), "end", MUTED, 11)
             drawing.text(left + cell * (place + 0.5), top + side + 15, cut(name, room), "middle", MUTED, 11)
         for column, count in enumerate(row):
             share = count / total

@@ -346,7 +346,7 @@ def _attention(facts: RunFacts) -> str:
             f"as if {number(low)} to {number(high)} nodes, half below {number(middle)}"
         )
         rows.append(charts.Span(f"layer {one.layer}", low, middle, high, tip))
-    wide = charts.spans(rows, size, "nodes that share a node's attention, by its entropy", "entropy of the attention")
+    wide = charts.spans(rows, size, "nodes attended to, by the entropy", "entropy of the attention")
     said = (
         f"exp(entropy) of the attention of {_count(len(structure.sample), 'node')}, drawn by a fixed seed: the median, "
         f"and where 8 of 10 lie. The line on the right is all {size:,} nodes."

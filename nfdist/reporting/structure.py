@@ -156,7 +156,8 @@ def _summed(
 ) -> _Sums:
     count, heads = len(queries), shares.shape[1]
     nobody = shares.new_empty(count, 0), torch.empty(count, 0, dtype=torch.int64)
-    sums = _Sums(*(shares.new_zeros(shape) for shape in ((heads, count), count, count, store.num_classes)), nobody)
+    none = shares.new_zeros(count)
+    sums = _Sums(shares.new_zeros(heads, count), none, none.clone(), shares.new_zeros(store.num_classes), nobody)
     own = torch.from_numpy(queries)
     for node_ids in _pieces(store.num_nodes, keys):
         per_head = pair_weights(shares, latent.keys(layer, node_ids))

@@ -41,10 +41,11 @@ def build_graph(folder: Path) -> Store:
     return api.partition(tables, folder / "graph", parts=2, method="random", split="random:0.5/0.25/0.25")
 
 
-def train_run(folder: Path, graph: Path, evaluated: bool = True, **more: dict[str, Any]) -> Path:
+def train_run(folder: Path, graph: Path, evaluated: bool = True, **more: Any) -> Path:
     """A run in `folder`, with sections on top of MODEL."""
     sections = {name: {**MODEL.get(name, {}), **more.get(name, {})} for name in {*MODEL, *more}}
-    run = api.train(None, **{**sections, "data": {"partition": str(graph)}, "run": {"dir": str(folder)}})
+    given: dict[str, Any] = {**sections, "data": {"partition": str(graph)}, "run": {"dir": str(folder)}}
+    run = api.train(None, **given)
     if evaluated:
         api.evaluate(run)
     return folder

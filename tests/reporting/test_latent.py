@@ -1,6 +1,7 @@
 """Attention taken from states is that of the dense definition, for every pair of nodes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,7 +31,10 @@ def dense_weights(trained: TrainedModel, states: States, layer: int, hidden: Ten
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3])
 def test_it_is_that_of_the_dense_definition(epsilon: float, explained: Explained, tmp_path: Path) -> None:
-    sections = {"attention": {"epsilon": epsilon}, "train": {"precision": "float64", "epochs": 1, "seeds": [0]}}
+    sections: dict[str, Any] = {
+        "attention": {"epsilon": epsilon},
+        "train": {"precision": "float64", "epochs": 1, "seeds": [0]},
+    }
     trained, states, store = opened(train_run(tmp_path / "run", explained.graph, **sections))
     latent, everyone = LatentAttention(trained, states, store), np.arange(store.num_nodes)
     for layer in latent.layers:
@@ -45,7 +49,7 @@ def test_it_is_that_of_the_dense_definition(epsilon: float, explained: Explained
 
 
 def test_without_relations_states_are_made_anew(explained: Explained, tmp_path: Path) -> None:
-    sections = {
+    sections: dict[str, Any] = {
         "relation": {"order": 0},
         "train": {"precision": "float64", "epochs": 1, "seeds": [0], "edge_loss": 0.0},
     }

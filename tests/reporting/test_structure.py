@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from nfdist.evaluation.states import States
 from nfdist.model.loading import load_model
@@ -71,7 +72,7 @@ def test_a_sample_is_the_same_at_every_time_and_has_no_node_twice() -> None:
     assert drawn(7, 50, 2).tolist() == list(range(7))
 
 
-def adjacency(store: Store) -> np.ndarray:  # type: ignore[type-arg]
+def adjacency(store: Store) -> NDArray[np.float64]:
     """Ones [target, source] for the edges of the graph, none to itself."""
     edges = np.zeros((store.num_nodes, store.num_nodes))
     for number, part in enumerate(store.parts):
