@@ -43,7 +43,7 @@ epochs = {epochs}
 batch_nodes = 2000      # of each worker
 learning_rate = 1e-2
 edge_loss = 0.01
-evaluate_every = 5
+evaluate_every = 2
 
 [run]
 dir = "{folder}/run"

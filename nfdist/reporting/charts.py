@@ -17,13 +17,17 @@ MOST_POINTS = 200  # of a line: more are means of neighbors
 
 @dataclass(frozen=True)
 class Series:
-    """A line by its points; `marks` shows each as a dot, and without a line with `alone`."""
+    """A line by its points; `marks` shows each as a dot, and without a line with `alone`.
+
+    Lines of one name share a color and a place in the legend; `whose` tells them apart beside the pointer.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
     color: str
     marks: bool = False
     alone: bool = False
+    whose: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def _tips(
     rows: dict[float, list[str]] = {}
     for one in series:
         for x, y in one.points:
-            rows.setdefault(x, []).append(f"{one.name}: {form(y)}")
+            rows.setdefault(x, []).append(f"{one.name}{one.whose}: {form(y)}")
     return [(round(sideways.place(x), 1), "\n".join([f"{across} {number(x)}", *rows[x]])) for x in sorted(rows)]
 
 

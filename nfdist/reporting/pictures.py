@@ -17,7 +17,7 @@ def heat(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) -> s
 def _heat(counts: Sequence[Sequence[int]], names: Sequence[str], label: str, width: float) -> str:
     size = len(names)
     longest = max(map(len, names), default=1)
-    left = min(24 + 6.4 * min(longest, 12), 0.3 * width)
+    left = min(30 + 7.0 * min(longest, 12), 0.3 * width)
     cell = (width - left - 6) / size
     if size <= 6:
         cell = min(cell, 80.0)

@@ -97,7 +97,7 @@ def _training(facts: RunFacts) -> str:
     if any(one.scores[split] for one in course.seeds for split in SPLITS):
         found.append(card(f"{course.metric} by epoch", _score_lines(course)))
         losses = [
-            charts.Series(_named(split, one.seed, course), one.losses[split], SPLIT_COLORS[split])
+            charts.Series(split, one.losses[split], SPLIT_COLORS[split], whose=_whose(one.seed, course))
             for split in SPLITS
             for one in course.seeds
         ]
@@ -116,8 +116,8 @@ def _training(facts: RunFacts) -> str:
     return "".join(found)
 
 
-def _named(name: str, seed: int, course: Course) -> str:
-    return name if len(course.seeds) == 1 else f"{name}, seed {seed}"
+def _whose(seed: int, course: Course) -> str:
+    return "" if len(course.seeds) == 1 else f", seed {seed}"
 
 
 def _by_seed(course: Course, name: str, label: str, zero: bool = False, divisor: int = 1) -> str:
@@ -134,14 +134,15 @@ def _score_lines(course: Course) -> str:
     series = []
     for split in SPLITS:
         for one in course.seeds:
-            series.append(
-                charts.Series(split, one.scores[split], SPLIT_COLORS[split], marks=len(one.scores[split]) < 30)
-            )
+            points, color = one.scores[split], SPLIT_COLORS[split]
+            marks = len(points) < 30
+            series.append(charts.Series(split, points, color, marks=marks, whose=_whose(one.seed, course)))
     for split in SPLITS[1:]:
         for one in course.seeds:
             if one.smoothed and one.smoothed.get(split) is not None:
                 points = ((float(one.smoothed["epoch"]), float(one.smoothed[split])),)
-                series.append(charts.Series(f"{split}, smoothed", points, SPLIT_COLORS[split], alone=True, marks=True))
+                name, whose = f"{split}, smoothed", _whose(one.seed, course)
+                series.append(charts.Series(name, points, SPLIT_COLORS[split], marks=True, alone=True, whose=whose))
     return charts.lines(series, "epoch", f"{course.metric} of each split by epoch", lambda value: f"{value:.3g}")
 
 

@@ -91,7 +91,7 @@ def _overlaid(facts: Sequence[RunFacts], names: Sequence[str], which: str, acros
         return seed.steps["loss"] if which == "loss" else seed.scores[which]
 
     series = [
-        charts.Series(name, points(seed), _color(place))
+        charts.Series(name, points(seed), _color(place), whose=f", seed {seed.seed}")
         for place, (one, name) in enumerate(zip(facts, names, strict=True))
         for seed in one.course.seeds
     ]

@@ -20,8 +20,8 @@ def number(value: float) -> str:
     for limit, factor, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= limit:
             return f"{value / factor:.3g}{unit}"
-    if value == int(value):
-        return f"{int(value):,}"
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
     return f"{value:.3g}"
 
 

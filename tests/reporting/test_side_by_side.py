@@ -42,7 +42,7 @@ def test_curves_of_all_runs_and_seeds_lie_over_each_other(pair: list[Path]) -> N
     assert sum(element.tag.endswith("polyline") for element in loss) == 4  # two seeds of two runs
     tips = json.loads(loss.attrib["data-hover"])
     first = next(line for line in Run.open(pair[0]).metrics() if line["kind"] == "step")
-    assert f"run: {first['loss']:.3g}" in tips[0][1]
+    assert f"run, seed 0: {first['loss']:.3g}" in tips[0][1]
 
 
 def test_runs_are_called_by_as_much_of_their_path_as_tells_them_apart(pair: list[Path], tmp_path: Path) -> None:
