@@ -103,7 +103,8 @@ def _seed(seed: int, lines: Sequence[Mapping[str, Any]], entry: Mapping[str, Any
         smoothed=entry.get("smoothed"),
         seconds=dict(zip(PHASES, (max(train - wait - talk, 0.0), wait, talk, evaluate, checkpoint), strict=True)),
         rank_seconds=tuple(map(float, entry.get("rank_seconds", ()))),
-        epoch=max((line["epoch"] for line in lines), default=0),
+        # A step has the number of epochs before it, an evaluation that of those that are over.
+        epoch=max([line["epoch"] for line in evaluations] + [line["epoch"] + bool(entry) for line in steps], default=0),
         num_steps=max((line["step"] for line in steps), default=0),
     )
 

@@ -1,20 +1,18 @@
 """The sections of the page of one run: what its facts are, in charts, tables and sentences."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
-from nfdist.reporting import charts, pictures
+from nfdist.reporting import charts
 from nfdist.reporting.course import SPLITS, Course
+from nfdist.reporting.explanations import answers_section, attention_section, map_section, mistakes_section
 from nfdist.reporting.markup import Section, card, code, details, note, table, tile
-from nfdist.reporting.run_facts import ExplainedMistake, Neighbor, RunFacts
-from nfdist.reporting.structure import LayerAttention, Structure
-from nfdist.reporting.words import amount, duration, escaped, kind, number, percent, score
+from nfdist.reporting.run_facts import RunFacts
+from nfdist.reporting.words import amount, counted, duration, number, percent, score
 
 SPLIT_COLORS = dict(zip(SPLITS, (charts.COLORS[1], charts.COLORS[0], charts.COLORS[2]), strict=True))
-MOST_IN_HEAT = 60
 
 
 def sections(facts: RunFacts) -> list[Section]:
@@ -23,10 +21,10 @@ def sections(facts: RunFacts) -> list[Section]:
         ("Scores", "Scores", _scores),
         ("Training", "Training", _training),
         ("Costs", "Time, memory and throughput", _cost),
-        ("Answers", "Answers by class", _answers),
-        ("Mistakes", "Surest mistakes", _mistakes),
-        ("Map", "Map of embeddings", _map),
-        ("Attention", "Attention, the input graph and the classes", _attention),
+        ("Answers", "Answers by class", answers_section),
+        ("Mistakes", "Surest mistakes", mistakes_section),
+        ("Map", "Map of embeddings", map_section),
+        ("Attention", "Attention, the input graph and the classes", attention_section),
         ("Partition", "Partition", _partition),
         ("Settings", "Settings, versions, and the same again", _provenance),
     )
@@ -48,9 +46,9 @@ def tiles(facts: RunFacts) -> str:
     else:
         at = max((one.epoch for one in course.seeds), default=0)
         found.append(tile(f"{at} of {facts.run.config.train.epochs}", "epochs so far", "not finished"))
-    found.append(tile(duration(sum(course.seconds.values())), "training", _count(len(course.seeds), "seed")))
+    found.append(tile(duration(sum(course.seconds.values())), "training", counted(len(course.seeds), "seed")))
     if course.nodes_per_second:
-        workers = _count(facts.provenance.world_size, "worker")
+        workers = counted(facts.provenance.world_size, "worker")
         found.append(tile(number(course.nodes_per_second), "nodes a second", workers))
     if course.peak_memory_bytes:
         found.append(tile(amount(course.peak_memory_bytes), "peak memory", "of one worker"))
@@ -190,214 +188,6 @@ def _ranks(course: Course) -> str:
     )
 
 
-def _answers(facts: RunFacts) -> str:
-    answers = facts.answers
-    if answers is None:
-        return card("", note(facts.absent["answers"]), wide=True)
-    kind = "smoothed" if answers.smoothed else "raw"
-    by = facts.answered_by
-    which = f" by the checkpoint of seed {by.get('seed')}, step {by.get('step')}" if by else ""
-    said = f"The {kind} answers for the {answers.labeled:,} labeled {answers.split} nodes{which}."
-    if answers.accuracy is not None:
-        said += f" {percent(answers.accuracy)} are right."
-    found = [note(said)]
-    if "checksum" in facts.absent:
-        found.append(note(facts.absent["checksum"]))
-    shown = [one for one in answers.classes if one.support or one.answered]
-    if answers.confusion is None:
-        found.append(note("A node has several answers here, so that there is no confusion of one class with another."))
-    elif len(shown) > MOST_IN_HEAT:
-        found.append(card("Confusion", _confused_pairs(facts)))
-    else:
-        places = [place for place, one in enumerate(answers.classes) if one.support or one.answered]
-        counts = answers.confusion[np.ix_(places, places)].tolist()
-        names = [answers.classes[place].name for place in places]
-        found.append(
-            card("Confusion, by share of the true class", pictures.heat(counts, names, "confusion matrix"), high=True)
-        )
-    title = "Questions" if answers.confusion is None else "Classes"
-    rows = [
-        [one.name, *(_meter(value) for value in (one.precision, one.recall, one.f1)), f"{one.support:,}"]
-        for one in sorted(shown, key=lambda one: -one.support)
-    ]
-    heads = ["class", "precision", "recall", "F1", "support"]
-    found.append(card(title, table(heads, rows, numeric=(1, 2, 3, 4), html=(1, 2, 3), tall=True)))
-    if answers.bins:
-        most = max(one.count for one in answers.bins)
-        points = [
-            (one.probability, one.accuracy, one.count / most, _bin_tip(one.count, one.probability, one.accuracy))
-            for one in answers.bins
-        ]
-        words = (
-            f"Off the diagonal by {percent(answers.calibration_error)} on average; larger dots stand for more answers."
-        )
-        chart = pictures.calibration(points, "share of right answers by their probability")
-        found.append(card("Share of right answers by their probability", chart + note(words)))
-    return "".join(found)
-
-
-def _bin_tip(count: int, probability: float, accuracy: float) -> str:
-    return f"{count:,} answers\nprobability {percent(probability)}\nright {percent(accuracy)}"
-
-
-def _confused_pairs(facts: RunFacts) -> str:
-    """Instead of a square that nobody could read: the pairs of classes that are confused most often."""
-    assert facts.answers is not None
-    assert facts.answers.confusion is not None
-    counts, classes = facts.answers.confusion.copy(), facts.answers.classes
-    np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:20]
-    pairs = [divmod(int(place), len(classes)) for place in order]
-    rows = [[classes[one].name, classes[two].name, f"{counts[one, two]:,}"] for one, two in pairs if counts[one, two]]
-    words = f"With {len(classes)} classes the most frequent confusions are listed."
-    return note(words) + table(["truth", "answer", "nodes"], rows, numeric=(2,))
-
-
-def _meter(value: float | None) -> str:
-    """A fraction with a bar behind it."""
-    if value is None:
-        return "–"
-    return f'<span class="meter" style="--share:{100 * value:.1f}%">{value:.3f}</span>'
-
-
-def _mistakes(facts: RunFacts) -> str:
-    if facts.answers is None:
-        return card("", note(facts.absent["answers"]), wide=True)
-    if facts.answers.confusion is None:
-        return card("", note("A node has several answers here, none of which is the one that is wrong."), wide=True)
-    if not facts.answers.mistakes:
-        return card("", note(f"All labeled {facts.answers.split} nodes are answered right."), wide=True)
-    if not facts.mistakes:
-        rows = [[one.original_id, one.truth, one.answer, percent(one.probability)] for one in facts.answers.mistakes]
-        listed = table(["node", "truth", "answer", "probability"], rows, numeric=(3,))
-        return card("", listed + note(facts.absent["graph"]), wide=True)
-    attends = any(one.attended for one in facts.mistakes)
-    words = (
-        "Of each node its id, its true class, and its share of the attention in the last layer, averaged over the "
-        "heads. Of the neighbors the strongest are listed."
-    )
-    why = "" if attends else note(facts.absent.get("attention", "The answers are those of another checkpoint."))
-    blocks = "".join(_mistake(one) for one in facts.mistakes)
-    return card("", f'<div class="mistakes">{blocks}</div>{note(words) if attends else why}', wide=True)
-
-
-def _mistake(one: ExplainedMistake) -> str:
-    wrong = one.mistake
-    of_answer, of_truth = (one.heard_classes.get(name, 0) for name in (wrong.answer, wrong.truth))
-    around = (
-        f"Of {_count(one.num_heard, 'neighbor')}, {of_answer:,} are of the class that was answered and {of_truth:,} "
-        "of the true one."
-        if one.num_heard
-        else "It has no neighbors."
-    )
-    told = f"<b>{escaped(kind(wrong.answer))}</b> at {percent(wrong.probability)}, but it is"
-    lists = _listed("attends most to", one.attended) + _listed("neighbors in the input graph", one.heard)
-    return (
-        f'<div class="mistake"><h4>{escaped(wrong.original_id)}</h4>'
-        f"<p>{told} <b>{escaped(kind(wrong.truth))}</b>. {around}</p>{lists}</div>"
-    )
-
-
-def _listed(title: str, neighbors: Sequence[Neighbor]) -> str:
-    if not neighbors:
-        return ""
-    items = "".join(
-        f"<li><span>{escaped(one.original_id)}</span><span>{escaped(kind(one.label))}</span>"
-        f"<span>{'' if one.weight is None else percent(one.weight)}</span></li>"
-        for one in neighbors
-    )
-    return f"<h5>{title}</h5><ol>{items}</ol>"
-
-
-def _map(facts: RunFacts) -> str:
-    found, store = facts.map, facts.store
-    if found is None or store is None:
-        return card("", note(facts.absent["map"]), wide=True)
-    labels = facts.labels if facts.labels is not None else np.full(len(found.node_ids), -1)
-    counted = np.bincount(labels[labels >= 0], minlength=1)
-    common = [int(one) for one in np.argsort(-counted, kind="stable")[: len(charts.COLORS)] if counted[one]]
-    color = {label: place for place, label in enumerate(common)}
-    names = [str(name) for name in store.manifest.schema.names_of(range(store.num_classes))]
-    ids = store.original_ids(torch.from_numpy(found.node_ids)).tolist()
-    dots = [
-        pictures.Dot(x, y, color.get(label, -1), f"{own}\n{kind(names[label]) if label >= 0 else 'no single label'}")
-        for (x, y), label, own in zip(found.places.tolist(), labels.tolist(), ids, strict=True)
-    ]
-    entries = [(kind(names[label]), charts.COLORS[place], place) for label, place in color.items()]
-    if any(dot.color < 0 for dot in dots):
-        entries.append(("other classes" if facts.labels is not None else "nodes", charts.OTHER, -1))
-    drawn = pictures.scatter(dots, found.links, "map of embeddings")
-    said = f"{found.method} of the embeddings of {len(dots):,} of {store.num_nodes:,} nodes, drawn by a fixed seed."
-    if found.links:
-        said += f" The {len(found.links)} strongest attentions among them in the last layer are lines."
-    elif "attention" in facts.absent:
-        said += f" No lines of attention are drawn: {facts.absent['attention']}"
-    return card("", f'<div class="map">{pictures.groups(entries)}{drawn}</div>{note(said)}', wide=True)
-
-
-def _attention(facts: RunFacts) -> str:
-    structure = facts.structure
-    if structure is None:
-        return card("", note(facts.absent.get("attention", facts.absent.get("graph", ""))), wide=True)
-    size, rows = structure.num_nodes, []
-    for one in structure.layers:
-        low, middle, high = np.quantile(np.exp(one.entropy), [0.1, 0.5, 0.9]).tolist()
-        tip = (
-            f"layer {one.layer}: entropy {one.entropy.mean():.2f} of {np.log(size):.2f} nats\n"
-            f"as if {number(low)} to {number(high)} nodes, half below {number(middle)}"
-        )
-        rows.append(charts.Span(f"layer {one.layer}", low, middle, high, tip))
-    wide = charts.spans(rows, size, "nodes attended to, by the entropy", "entropy of the attention")
-    said = (
-        f"exp(entropy) of the attention of {_count(len(structure.sample), 'node')}, drawn by a fixed seed: the median, "
-        f"and where 8 of 10 lie. The line on the right is all {size:,} nodes."
-    )
-    if structure.sampled_keys is not None:
-        said += f" Entropies are estimated from {structure.sampled_keys:,} sampled keys by exact weights."
-    chance = charts.legend([(name, color, False) for name, color in _KINDS]) + charts.beside_chance(
-        [row for one in structure.layers for row in _lifts(one)], "attention beside chance"
-    )
-    return (
-        card("How widely a layer attends", wide + note(said))
-        + card("Attention beside the input graph and the classes", chance)
-        + card("", _attention_table(structure), wide=True)
-    )
-
-
-_KINDS = (("on input edges", charts.COLORS[1]), ("within the class", charts.COLORS[2]))
-
-
-def _lifts(one: LayerAttention) -> list[tuple[str, str, float, str]]:
-    name, rows = f"layer {one.layer}", []
-    if one.edge_chance > 0:
-        tip = f"on input edges: {percent(one.on_edges)} of the attention, by chance {percent(one.edge_chance)}"
-        rows.append((name, _KINDS[0][1], one.on_edges / one.edge_chance, tip))
-    if one.same_class is not None and one.class_chance:
-        tip = f"within the class: {percent(one.same_class)} of the attention, by chance {percent(one.class_chance)}"
-        rows.append((name, _KINDS[1][1], one.same_class / one.class_chance, tip))
-    return rows
-
-
-def _attention_table(structure: Structure) -> str:
-    heads = [
-        *("layer", "entropy, nats", "on itself", "on input edges", "by chance", "within the class", "by chance"),
-        *("top on edges", "top within class", "different in the top"),
-    ]
-    rows = []
-    for one in structure.layers:
-        per_head = ", ".join(f"{head:.2f}" for head in one.head_entropy)
-        entropy = f"{one.entropy.mean():.3f}" + (f" ({per_head})" if len(one.head_entropy) > 1 else "")
-        shares = (one.on_itself, one.on_edges, one.edge_chance, one.same_class, one.class_chance)
-        tops = (one.top_on_edges, one.top_same_class)
-        distinct = f"{one.distinct_top:,} of {one.num_top:,}"
-        rows.append([str(one.layer), entropy, *map(percent, (*shares, *tops)), distinct])
-    words = (
-        "Shares are of attention weight, averaged over the sample and the heads. The top are the ten strongest nodes "
-        "of each node of the sample, itself left out: few different ones mean that all look at the same nodes."
-    )
-    return table(heads, rows, numeric=tuple(range(1, 10))) + note(words)
-
-
 def _partition(facts: RunFacts) -> str:
     if facts.store is None:
         return card("", note(facts.absent["graph"]), wide=True)
@@ -417,10 +207,10 @@ def _partition(facts: RunFacts) -> str:
     ]
     method = str(manifest.recipe.get("method", "unknown"))
     rows = [
-        ["graph", f"{manifest.name}, {manifest.task} task of {_count(manifest.num_classes, 'class', 'classes')}"],
+        ["graph", f"{manifest.name}, {manifest.task} task of {counted(manifest.num_classes, 'class', 'classes')}"],
         ["nodes and edges", f"{manifest.num_nodes:,} and {manifest.num_edges:,}"],
         ["split", ", ".join(f"{name} {count:,}" for name, count in manifest.split_counts.items())],
-        ["divided by", f"{method} into {_count(len(parts), 'part')}"],
+        ["divided by", f"{method} into {counted(len(parts), 'part')}"],
         ["cut edges", f"{manifest.edge_cut:,} ({percent(manifest.edge_cut / max(manifest.num_edges, 1))})"],
         ["largest part", f"{balance[0]:.2f} times the mean of nodes, {balance[1]:.2f} times that of edges"],
     ]
@@ -453,7 +243,3 @@ def _provenance(facts: RunFacts) -> str:
             wide=True,
         )
     )
-
-
-def _count(count: int, noun: str, plural: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -44,6 +44,11 @@ def kind(name: str) -> str:
     return f"class {name}" if name.isdigit() else name
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """As in 1 seed, 3 seeds."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
     if seconds < 60:

@@ -44,6 +44,12 @@ def test_the_time_of_all_phases_is_that_of_steps_evaluations_and_checkpoints(exp
     assert 0 < course.rank_seconds[0] < sum(line["seconds"] for line in steps)
 
 
+def test_epochs_that_are_over_are_counted_without_evaluations_too() -> None:
+    step = {"kind": "step", "seed": 0, "epoch": 4, "step": 9, "seconds": 1.0, "nodes_per_second": 1.0, "loss": 1.0}
+    assert [one.epoch for one in read_course([step], None, Config()).seeds] == [4]
+    assert [one.epoch for one in read_course([step], {"per_seed": [{"seed": 0}]}, Config()).seeds] == [5]
+
+
 def test_a_run_without_a_line_has_an_empty_course() -> None:
     course = read_course([], None, Config())
     assert (course.seeds, course.finished, course.nodes_per_second, course.rank_seconds) == ((), False, None, ())
