@@ -10,7 +10,7 @@ BIN := .venv/bin
 # A worker more than cores, since some tests mostly wait, and at most four.
 TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 3 ? cores + 1 : 4 )))
 
-.PHONY: setup test test-slow test-multihost test-gpu test-remote test-monitoring test-trackers golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
+.PHONY: setup test test-slow test-multihost test-browser test-gpu test-remote test-monitoring test-trackers golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
 
 setup: .venv/ready
 
@@ -34,6 +34,10 @@ test-slow: .venv/ready
 # Hosts in network namespaces. `make test` has all but the cut cable, too, and skips them where they cannot be made.
 test-multihost: .venv/ready
 	NFDIST_REQUIRE_MULTIHOST=1 $(BIN)/python -m pytest -m "slow or not slow" tests/multihost
+
+# The pages of nfdist report in a headless Chromium (Debian: apt-get install chromium chromium-driver).
+test-browser: .venv/ready
+	NFDIST_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m browser tests/browser
 
 # What `make test` runs on a fake accelerator, on a GPU, but for tests that count what the fake one is asked for.
 test-gpu: .venv/ready

@@ -166,6 +166,19 @@ def evaluate(
         )
 
 
+def report(
+    run: Run | Path | str,
+    *others: Run | Path | str,
+    out: Path | str | None = None,
+    partition: Path | str | None = None,
+) -> Path:
+    """Write the page that explains a run, or compares it with others, and return its place."""
+    from nfdist.reporting.page import write_report  # here, since nfdist predict needs none of it
+
+    place, _ = write_report([_directory(one) for one in (run, *others)], out, partition)
+    return place
+
+
 class Predictor:
     """A run that was evaluated, ready to answer for any number of nodes that training never saw.
 

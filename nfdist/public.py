@@ -3,6 +3,7 @@
 from nfdist.api import Predictor as Predictor
 from nfdist.api import evaluate as evaluate
 from nfdist.api import partition as partition
+from nfdist.api import report as report
 from nfdist.api import train as train
 from nfdist.attention.attend import attend as attend
 from nfdist.attention.attend import attend_to as attend_to

@@ -9,7 +9,7 @@ import pytest
 LAYERS = """
 cli public
 api
-tune plan
+tune plan reporting
 training
 evaluation partitioning
 model
@@ -18,7 +18,7 @@ attention store sparse.knn sparse.metis runs observe
 children
 collectives rendezvous remote sparse settings signals
 config world seeds log files reading attempts devices plugins layout
-fields memory
+fields memory svg
 errors
 """
 

@@ -1,6 +1,6 @@
-"""nfdist demo: make a graph, partition it, train and evaluate on it with two workers and label new nodes.
+"""nfdist demo: make a graph, partition it, train and evaluate on it with two workers, label new nodes, and report.
 
-That takes less than two minutes. Every step is a command that is printed first, so that it can be repeated by hand.
+That takes less than a minute. Every step is a command that is printed first, so that it can be repeated by hand.
 """
 
 import argparse
@@ -48,7 +48,7 @@ epochs = {epochs}
 batch_nodes = 2000      # of each worker
 learning_rate = 1e-2
 edge_loss = 0.01
-evaluate_every = 5
+evaluate_every = 2
 
 [run]
 dir = "{folder}/run"
@@ -81,11 +81,12 @@ def run(options: argparse.Namespace) -> int:
     out = f"{folder}/new-labels.parquet"
     results["predict"] = _step(["nfdist", "predict", f"{folder}/run", f"{folder}/new.parquet", "--out", out])
     print(describe_new_nodes(Path(out), likenesses))
+    results["report"] = _step(["nfdist", "report", f"{folder}/run"])
     best = results["train"]["best"]
     print(
         f"\n{results['partition']['nodes']:,} nodes and {results['partition']['edges']:,} edges, "
         f"{options.workers} workers: test accuracy {best['test']:.3f} after epoch {best['epoch']}.\n"
-        f"Everything is in {folder}; nfdist inspect {folder}/run shows the run."
+        f"Everything is in {folder}. The page that explains the run, to open in a browser:\n{results['report']['out']}"
     )
     if options.json:
         print(json.dumps(results))

@@ -45,9 +45,10 @@ COMMANDS = {
     "train": "train a model on a partition, alone or under torchrun",
     "evaluate": "the exact scores of a run on its whole graph, alone or under torchrun, in bounded memory",
     "predict": "labels of nodes that training never saw, without a pass over the graph",
+    "report": "one page that explains a run: curves, answers by class, attention, costs; or several side by side",
     "compare": "the baselines and NodeFormer side by side on one graph, split and seeds",
     "tune": "search for settings by validation scores, resumable, alone, with workers or under torchrun",
-    "demo": "make a graph, partition it and train on it with two workers, in under two minutes",
+    "demo": "make a graph, train on it with two workers and report what came of it, in under a minute",
     "runs": "the runs of a folder: state, epoch, best score, age and size",
     "clean": "what a folder of runs and partitions could do without, and remove it",
     "completion": "a script with which a shell completes commands, options and settings",
@@ -57,7 +58,7 @@ COMMANDS = {
 GROUPS = {
     "prepare": ("doctor", "plan", "partition"),
     "train": ("train", "compare", "tune", "demo"),
-    "answer": ("evaluate", "predict"),
+    "answer": ("evaluate", "predict", "report"),
     "operate": ("runs", "inspect", "clean", "completion"),
 }
 EXAMPLES = (

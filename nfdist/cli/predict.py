@@ -21,7 +21,8 @@ EXAMPLES = (
 )
 _OF_RUN = (  # what no answers may be written over
     *("states", "checkpoints", "smoothing", "run.json", "config.toml", "metrics.jsonl", "result.json"),
-    *("evaluations.jsonl", "predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet"),
+    *("evaluations.jsonl", "evaluation.json", "report.html"),
+    *("predictions.parquet", "embeddings.parquet", "edges.parquet", "neighbors.parquet"),
     *TRACKERS,
 )
 _NOT_PARQUET = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".arrow", ".feather", ".xlsx")

@@ -19,6 +19,7 @@ from nfdist.config import Device
 from nfdist.errors import ConfigError
 from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, TopNeighbors
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
+from nfdist.evaluation.evaluation_record import write_evaluation
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluation.placement import CPU
@@ -273,7 +274,20 @@ def evaluate_run(
             device=device,
             wanted_device=wanted_device,
         )
-        return evaluator.evaluate(trained, run_dir, wanted)
+        outcome = evaluator.evaluate(trained, run_dir, wanted)
+        if wanted.writes:
+            together(world, lambda: _record(run_dir, trained, wanted, outcome) if world.rank == 0 else None)
+        return outcome
+
+
+def _record(run_dir: Path, trained: TrainedModel, wanted: Wanted, outcome: dict[str, Any]) -> None:
+    asked = {
+        PREDICTIONS_FILE: wanted.outputs,
+        EMBEDDINGS_FILE: wanted.outputs and isinstance(trained.model, NodeFormer),
+        EDGES_FILE: wanted.edges,
+        NEIGHBORS_FILE: bool(wanted.chosen),
+    }
+    write_evaluation(Run.open(run_dir), outcome, trained.facts(), [name for name, made in asked.items() if made])
 
 
 def find_chosen(text: str, store: Store) -> Tensor:

@@ -9,15 +9,20 @@ from nfdist.training.step import Counts
 
 @dataclass(frozen=True)
 class Meeting:
-    """What the ranks tell each other before a batch: counts, how unequal the last step's work was, who must stop.
+    """What the ranks tell each other before a batch: counts, how long each worked on the last step, who must stop.
 
-    The gap is between the slowest rank and the fastest, the lag between this rank and the fastest.
+    The lag is how much longer than the fastest this rank worked.
     """
 
     counts: Counts
-    straggler_gap_seconds: float
+    busy_seconds: tuple[float, ...]
     straggler_lag_seconds: float
     stop: Signals | None
+
+    @property
+    def straggler_gap_seconds(self) -> float:
+        """How unequal the last step's work was."""
+        return max(self.busy_seconds) - min(self.busy_seconds)
 
 
 @dataclass
@@ -39,6 +44,7 @@ class Accumulated:
     wait_seconds: float = 0.0
     straggler_gap_seconds: float = 0.0
     straggler_lag_seconds: float = 0.0
+    rank_seconds: tuple[float, ...] = ()
 
     def add(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> None:
         """Count one batch more, which was waited for so long."""
@@ -49,5 +55,6 @@ class Accumulated:
         self.all_edges += meeting.counts.edges
         self.sent_bytes += batch.sent_bytes
         self.wait_seconds += waited_seconds
-        self.straggler_gap_seconds = meeting.straggler_gap_seconds  # the same in all meetings of a step
+        # The same in all meetings of a step.
+        self.straggler_gap_seconds, self.rank_seconds = meeting.straggler_gap_seconds, meeting.busy_seconds
         self.straggler_lag_seconds = meeting.straggler_lag_seconds

@@ -1,6 +1,7 @@
 """State: what a checkpoint remembers of a training beside the tensors, and what follows from it."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,7 +19,8 @@ class State:
 
     `position` is that after the last of `step` moves of the optimizer, each of one batch or more.
     `evaluations_since_best` counts those without progress, of which `least_loss` is the lowest validation loss; first
-    and last loss are supervised ones, of steps.
+    and last loss are supervised ones, of steps. `rank_seconds` is what each rank worked on the steps but the last,
+    without waiting for others.
     """
 
     position: Position = field(default_factory=Position)
@@ -30,22 +32,32 @@ class State:
     first_loss: float | None = None
     last_loss: float | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    rank_seconds: list[float] = field(default_factory=list)
 
     @staticmethod
     def restored(saved: dict[str, Any]) -> "State":
         # In earlier versions every batch was a step.
         position = Position(saved.get("batch", saved["step"]), saved["epoch"], tuple(saved["consumed"]))
         known = {name: saved[name] for name in REMEMBERED if name in saved}  # earlier versions had no losses
-        return State(position, saved["step"], **known, seconds=defaultdict(float, saved["seconds"]))
+        worked = list(saved.get("rank_seconds", ()))
+        return State(
+            position, saved["step"], **known, seconds=defaultdict(float, saved["seconds"]), rank_seconds=worked
+        )
 
     def as_dict(self) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in REMEMBERED}
-        return {"step": self.step, **asdict(self.position), **own, "seconds": dict(self.seconds)}
+        costs = {"seconds": dict(self.seconds), "rank_seconds": self.rank_seconds}
+        return {"step": self.step, **asdict(self.position), **own, **costs}
 
     def take_step(self, after: Position, supervised_loss: float) -> None:
         """Remember that a step was made."""
         self.position, self.step, self.last_loss = after, self.step + 1, supervised_loss
         self.first_loss = supervised_loss if self.first_loss is None else self.first_loss
+
+    def take_rank_seconds(self, seconds: Sequence[float]) -> None:
+        """Add what each rank worked on a step; a training that goes on with more or fewer ranks counts anew."""
+        before = self.rank_seconds if len(self.rank_seconds) == len(seconds) else [0.0] * len(seconds)
+        self.rank_seconds = [one + more for one, more in zip(before, seconds, strict=True)]
 
     def take_scores(self, scores: dict[str, Any], valid_loss: float | None, config: TrainConfig) -> bool:
         """Remember an evaluation; whether its validation score is the best so far."""

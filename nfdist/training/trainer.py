@@ -150,7 +150,8 @@ class Trainer:
 
     def result(self) -> dict[str, Any]:
         state = self.state
-        return {"seed": self.seed, "best": state.best, "final": state.final, "seconds": dict(state.seconds)}
+        costs = {"seconds": dict(state.seconds), "rank_seconds": state.rank_seconds}
+        return {"seed": self.seed, "best": state.best, "final": state.final, **costs}
 
     def _batches(self) -> Fetched:
         job, position = self.job, self.state.position
@@ -174,10 +175,9 @@ class Trainer:
         labels = self.task.count(batch.on_host.labels)
         mine = torch.tensor([labels, batch.num_edges, batch.num_nodes, stop, self._busy_seconds], dtype=torch.float64)
         everyone = tally(self.job.world, mine, "meet")
-        sums, most, least = everyone.sum(0).tolist(), everyone.amax(0).tolist(), everyone.amin(0).tolist()
-        stop = int(most[3])
-        counts, gap, lag = Counts(sums[0], int(sums[1]), int(sums[2])), most[4] - least[4], mine[4].item() - least[4]
-        return Meeting(counts, gap, lag, Signals(stop) if stop else None)
+        sums, stop, busy = everyone.sum(0).tolist(), int(everyone[:, 3].max()), tuple(everyone[:, 4].tolist())
+        lag = mine[4].item() - min(busy)
+        return Meeting(Counts(sums[0], int(sums[1]), int(sums[2])), busy, lag, Signals(stop) if stop else None)
 
     def _add(self, batch: Batch, meeting: Meeting, waited_seconds: float) -> bool:
         """Add a batch to the step; whether it is the step's last one, as the last of an epoch always is."""
@@ -206,6 +206,7 @@ class Trainer:
         self._busy_seconds = seconds - talked
         state.seconds["train"] += seconds
         state.seconds["wait"] += made.wait_seconds
+        state.take_rank_seconds(made.rank_seconds)
         facts = StepFacts(
             epoch=position.epoch,
             step=state.step,

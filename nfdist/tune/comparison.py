@@ -21,9 +21,9 @@ from nfdist.rendezvous import Place
 from nfdist.runs.ranking import rank
 from nfdist.runs.run import Run
 from nfdist.store.store import Store
+from nfdist.svg import ACCENT, GRID, PALE, Drawing, Scale
 from nfdist.training.job import OWN_TO_HOST, flat, train
 from nfdist.tune.search import first_line
-from nfdist.tune.svg import ACCENT, GRID, PALE, Drawing, Scale
 from nfdist.tune.usual import needs_scaling, usual_config
 from nfdist.world import World
 

@@ -9,9 +9,9 @@ from typing import Any
 from nfdist import files, settings
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
+from nfdist.svg import ACCENT, GRID, PALE, Drawing, Scale
 from nfdist.tune.search_space import with_values
 from nfdist.tune.study import Study, Trial
-from nfdist.tune.svg import ACCENT, GRID, PALE, Drawing, Scale
 
 BEST_FILE, TRIALS_FILE, PICTURE_FILE = "best.toml", "trials.csv", "importance.svg"
 

@@ -11,7 +11,7 @@ from nfdist.runs.run import Run
 from tests.wheel import build_wheel, install_wheel
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(260)
 def test_the_demo_of_an_installed_wheel_partitions_trains_evaluates_and_predicts(tmp_path: Path) -> None:
     environment = install_wheel(build_wheel(tmp_path), tmp_path / "environment")
     empty = tmp_path / "empty"
@@ -27,7 +27,7 @@ def test_the_demo_of_an_installed_wheel_partitions_trains_evaluates_and_predicts
         "2",
         "--json",
     ]
-    done = subprocess.run(words, cwd=empty, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(words, cwd=empty, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout.splitlines()[-1])
     assert results["partition"]["parts"] == 4
@@ -39,6 +39,11 @@ def test_the_demo_of_an_installed_wheel_partitions_trains_evaluates_and_predicts
     assert results["evaluate"]["test"] == pytest.approx(results["train"]["best"]["test"])
     assert (results["predict"]["nodes"], results["predict"]["known_nodes"]) == (5, 0)
     assert "new-4: class" in done.stdout
+    report = empty.resolve() / "demo" / "run" / "report.html"
+    assert done.stdout.splitlines()[-2] == str(report)
+    assert results["report"]["out"] == str(report)
+    assert results["report"]["runs"][0]["absent"] == {}
+    assert report.read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--workers", "0"], ["--dir", "/proc/nothing"]])

@@ -47,7 +47,13 @@ def test_it_scores_and_writes_predictions_embeddings_and_states(run: Path, capsy
     facts = outcome(capsys, "evaluate", run)
     assert facts.keys() >= KEYS | {"per_class", "epoch", "step", "seed"}
     assert (facts["world_size"], facts["parts"], facts["nodes"]) == (1, 3, 245)
-    assert set(holdings(run)) - before == {"predictions.parquet", "embeddings.parquet", "states", "smoothing"}
+    assert set(holdings(run)) - before == {
+        "predictions.parquet",
+        "embeddings.parquet",
+        "evaluation.json",
+        "states",
+        "smoothing",
+    }
     table = pq.read_table(run / "predictions.parquet").to_pydict()
     pairs = zip(table["label"], table["true_label"], table["split"], strict=True)
     right = [label == truth for label, truth, split in pairs if split == "test" and truth is not None]

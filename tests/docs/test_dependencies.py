@@ -21,13 +21,12 @@ MODULES = {  # where they are not called alike
 USED_BY_NFDIST = ("gpu", "mlflow", "tensorboard", "tune", "wandb")
 EXTRAS = sorted(PROJECT["optional-dependencies"])
 OWN = {"nfdist", "tests", *(path.stem for path in (ROOT / "benchmarks").rglob("*.py"))}
-# Used without an import, or by a command that is to come.
+# Used without an import.
 COMMANDS = {
     "alembic",
     "flask-cors",
     "moto",
     "mypy",
-    "plotly",
     "pytest-timeout",
     "pytest-xdist",
     "ruff",

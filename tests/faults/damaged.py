@@ -18,7 +18,8 @@ from tests.faults.serving import Outcome, Server
 FAMILY = "damage"
 TREES = ("graph", "graph.hops", "run", "interrupted")
 SHARES = {"tables": 6, "wide": 2, "sparse": 2}
-NOT_READ = ("predictions.parquet", "embeddings.parquet")  # outputs that only an evaluation touches, to replace them
+# What only an evaluation touches, to replace it, and a report reads.
+NOT_READ = ("predictions.parquet", "embeddings.parquet", "evaluation.json")
 QUICK = ("inspect", "verify", "evaluate", "score", "predict", "inspect-run")
 OPTIONAL = ("result.json", "metrics.jsonl", "best.json")  # a run may not have them yet, and then says so
 

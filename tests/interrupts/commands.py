@@ -91,6 +91,12 @@ def table_problems(folder: Path) -> list[str]:
     return found
 
 
+def page_problems(folder: Path) -> list[str]:
+    """A page is whole or absent."""
+    page = folder / "page.html"
+    return [] if not page.exists() or page.read_text().rstrip().endswith("</html>") else [f"{page} is cut short"]
+
+
 def all_problems(folder: Path) -> list[str]:
     return [*partition_problems(folder), *run_problems(folder), *table_problems(folder)]
 
@@ -129,6 +135,7 @@ INTERRUPTED = {
         prepare=_write_new_nodes,
         problems=table_problems,
     ),
+    "report": Interrupted(lambda material: ["report", str(material.run), "--out", "page.html"], problems=page_problems),
     "compare": Interrupted(
         lambda material: [
             *("compare", str(material.folder / "config.toml"), "train.epochs=5"),

@@ -73,3 +73,12 @@ def test_it_is_restored_as_it_was_and_from_earlier_versions() -> None:
     saved.pop("batch")  # when each batch was a step
     earlier = replace(state, position=Position(5, 2, (3, 4)), least_loss=None, first_loss=None, last_loss=None)
     assert State.restored(saved) == earlier
+
+
+def test_the_work_of_each_rank_adds_up_until_there_are_others() -> None:
+    state = State()
+    for seconds in ((0.0, 0.0), (1.0, 2.0), (0.5, 0.25)):
+        state.take_rank_seconds(seconds)
+    assert State.restored(state.as_dict()).rank_seconds == [1.5, 2.25]
+    state.take_rank_seconds((1.0, 1.0, 1.0))
+    assert state.rank_seconds == [1.0, 1.0, 1.0]

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nfdist.tune.svg import Drawing, Scale
+from nfdist.svg import Drawing, Scale
 
 
 def test_a_drawing_is_an_xml_document_whatever_its_texts_are() -> None:
