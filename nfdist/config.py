@@ -117,6 +117,11 @@ class ModelConfig:
     branch_share: float = setting(
         0.5, "the branch's part of the logits; 0: learned, from one half", FRACTION, before=0.5
     )
+    branch_residual: bool = setting(
+        True,
+        "whether a convolution of the branch adds its input; without, the first takes features as they are, as a GCN does",
+        before=True,
+    )
     dropedge: DropEdgeConfig = field(default_factory=DropEdgeConfig)
     idgl: IdglConfig = field(default_factory=IdglConfig)
 

@@ -95,9 +95,14 @@ class NodeFormer(nn.Module):
         self.branch: GraphBranch | None = None
         if self.model.graph_layers:
             branch = (channels, self.model.graph_layers, self.model.branch_share)
-            norm, scaled = self.model.norm == "layer", self.model.standardize
             self.branch = GraphBranch(
-                num_features, num_outputs, *branch, norm=norm, scaled=scaled, label_inputs=label_inputs
+                num_features,
+                num_outputs,
+                *branch,
+                residual=self.model.branch_residual,
+                norm=self.model.norm == "layer",
+                scaled=self.model.standardize,
+                label_inputs=label_inputs,
             )
         self.register_buffer(FEATURE_MEANS, None)
         self._evaluation_kernels: dict[tuple[object, ...], Kernel] = {}

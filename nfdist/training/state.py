@@ -77,9 +77,9 @@ class State:
 
     def trouble(self) -> str | None:
         """What is wrong with a training that has come to nothing, and what to try."""
-        cures = "try another train.learning_rate, more train.epochs, or the settings of nfdist train PARTITION"
+        cures = "try another train.learning_rate, more train.epochs, or what nfdist train PARTITION sets by itself"
         if self.best is not None and self.best.get("predicted_classes") == 1:
-            return f"all nodes are predicted as one class: {cures}, or train.class_weights=balanced"
+            return f"all nodes, or nearly all, are predicted as one class: {cures}, or train.class_weights=balanced"
         if None not in (self.first_loss, self.last_loss) and self.last_loss > UNMOVED * self.first_loss:  # type: ignore[operator]
             return f"the loss is {self.last_loss:.4g} after {self.first_loss:.4g} at the first step: {cures}"
         return None

@@ -43,7 +43,7 @@ PLACES = {
     "host": (False, False, 40_000),
 }
 MODELS = {
-    "nodeformer": ("relation.order=2", "model.graph_layers=1", "model.feed_forward=1"),
+    "nodeformer": ("relation.order=2", "model.graph_layers=1", "model.feed_forward=1", "model.branch_residual=false"),
     "label inputs": ("relation.order=1", "train.label_inputs=0.5", "train.edge_loss=0"),
     "gcn": ("model.name=gcn", "relation.order=1", "train.edge_loss=0"),
 }

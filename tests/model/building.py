@@ -58,6 +58,16 @@ OPTIONS = {
     "unnormalized powers": (MODEL, ATTENTION, replace(RELATION, kind="power", normalize=False)),
     "epsilon": (MODEL, replace(ATTENTION, epsilon=1e-6), RELATION),
     "label inputs": (replace(MODEL, dropout=0.5), ATTENTION, RELATION),
+    "graph branch without a residual": (
+        replace(MODEL, graph_layers=2, branch_share=0.6, branch_residual=False, dropout=0.5),
+        ATTENTION,
+        RELATION,
+    ),
+    "graph branch without a residual or norm": (
+        replace(MODEL, graph_layers=1, branch_residual=False, norm="none"),
+        ATTENTION,
+        RELATION,
+    ),
     "label inputs of a graph branch": (replace(MODEL, graph_layers=1, norm="none"), ATTENTION, RELATION),
 }
 LABEL_INPUTS = ("label inputs", "label inputs of a graph branch")  # the options that take labels

@@ -51,8 +51,12 @@ def mixed_with_branch(model: NodeFormer, logits: Tensor, features: Tensor, relat
         return logits
     state = embedded(branch, features, draw)
     for index in range(model.model.graph_layers + 1):
-        state = relation @ branch.convolutions[index - 1](state) + state if index else state
-        state = branch.norms[index](state) if len(branch.norms) else state
+        residual = model.model.branch_residual
+        if not index and not residual:
+            continue
+        if index:
+            state = relation @ branch.convolutions[index - 1](state) + (state if residual else 0)
+        state = branch.norms[index if residual else index - 1](state) if len(branch.norms) else state
         state = dropped(model, F.elu(state), draw, index, "branch")
     share = branch.mixing.sigmoid() if model.model.branch_share == 0 else model.model.branch_share
     branch_logits: Tensor = branch.output(state)

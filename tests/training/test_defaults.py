@@ -54,6 +54,20 @@ def test_they_follow_from_the_size_of_the_graph(nodes: int, edges: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("edges", "homophily", "residual"), [(10_000, 0.5, False), (9_999, 0.5, True), (10_000, 0.1, True), (0, None, True)]
+)
+def test_a_branch_among_many_alike_neighbors_is_a_gcn(edges: int, homophily: float | None, residual: bool) -> None:
+    found = graph_settings(described(1000, edges), homophily=homophily)
+    assert found["model"]["branch_residual"] is residual
+    assert graph_settings(described(1000, edges), "gcn", homophily)["model"]["branch_residual"]
+
+
+def test_larger_graphs_have_fewer_draws_of_noise() -> None:
+    small, large = (graph_settings(described(nodes, 10))["attention"]["noise_draws"] for nodes in (5000, 5001))
+    assert (small, large) == (10, 2)
+
+
+@pytest.mark.parametrize(
     ("nodes", "features", "kind", "homophily", "dropouts"),
     [
         (1000, 50, "dense", 1.0, (0.5, 0.0)),  # a table of a few columns

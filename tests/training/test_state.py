@@ -51,7 +51,7 @@ def test_a_missing_validation_loss_is_no_progress() -> None:
     [
         (2.0, 0.5, 4, None),
         (2.0, 0.5, None, None),
-        (2.0, 0.5, 1, "all nodes are predicted as one class: try another train.learning_rate"),
+        (2.0, 0.5, 1, "all nodes, or nearly all, are predicted as one class: try another train.learning_rate"),
         (2.0, 1.99, 4, "the loss is 1.99 after 2 at the first step: try another train.learning_rate"),
         (None, None, 4, None),
     ],
