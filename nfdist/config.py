@@ -119,7 +119,7 @@ class ModelConfig:
     )
     branch_residual: bool = setting(
         True,
-        "whether a convolution of the branch adds its input; without, the first takes features as they are, as a GCN does",
+        "whether convolutions of the branch add their input; without, the first takes features as they are, as GCN",
         before=True,
     )
     dropedge: DropEdgeConfig = field(default_factory=DropEdgeConfig)

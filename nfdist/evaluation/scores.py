@@ -20,7 +20,6 @@ from nfdist.model.task import Task
 from nfdist.store.source_graph import SPLIT_NAMES, TEST, TRAIN, VALID
 from nfdist.world import World
 
-
 AS_GOOD_AS_NONE = 0.1  # of the labels outside the largest class. Chosen: a training that works passes it soon
 
 
