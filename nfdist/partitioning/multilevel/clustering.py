@@ -85,7 +85,7 @@ class Clustering:
 
     def _join(self, rows: slice, wishes: _Wishes) -> int:
         """Move the rows that wish to, those that gain most first, as far as there is room."""
-        own, masses = self.labels[rows], self._mass_of(rows)
+        masses = self._mass_of(rows)
         chosen = np.flatnonzero(wishes.target >= 0)
         chosen = chosen[np.lexsort((-wishes.gain[chosen], wishes.target[chosen]))]
         target, mass = wishes.target[chosen], masses[chosen]

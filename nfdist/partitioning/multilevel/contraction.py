@@ -7,7 +7,7 @@ from nfdist import seeds
 from nfdist.partitioning.multilevel.row_graph import RowGraph, summed
 
 BYTES_PER_PAIR = 112  # at the peak: the keys of pairs, and their matrix beside its transpose and the sum of both
-_COUNTED = 1 / 32  # of the edges, to tell how many pairs there will be
+_COUNTED = 1 / 32  # of the edges are looked at to tell how many run between clusters
 
 
 def contract(
@@ -33,9 +33,8 @@ def _num_pairs(graph: RowGraph, clusters: NDArray[np.int32], seed: int) -> float
     seen = found = 0
     for group in graph.chunk_groups(seed, "count"):
         for rows in group:
-            targets, sources, _ = graph.edges(rows)
-            found += int((clusters[rows][targets] < clusters[sources]).sum())
-            seen += int(graph.indptr[rows.stop] - graph.indptr[rows.start])
+            found += len(_pairs_of(graph, rows, clusters, 1)[0])
+            seen += int(graph.indptr[rows.stop]) - int(graph.indptr[rows.start])
         if seen > _COUNTED * graph.num_edges:
             break
     return found * graph.num_edges / max(1, seen)
@@ -49,15 +48,25 @@ def _pairs(
     for number, group in enumerate(graph.chunk_groups(seed, "contract")):
         draws = seeds.numpy_generator(seed, "pairs", number)
         for rows in group:
-            targets, sources, edge_weights = graph.edges(rows)
-            ends, others = clusters[rows][targets], clusters[sources]
-            kept = ends < others  # the other direction comes with the row of the other end
-            if share < 1:
-                kept &= draws.random(len(kept), dtype=np.float32) < share
-            keys.append(ends[kept].astype(np.int64) * num_clusters + others[kept])
+            pairs, edge_weights = _pairs_of(graph, rows, clusters, num_clusters)
+            kept = slice(None) if share >= 1 else draws.random(len(pairs), dtype=np.float32) < share
+            keys.append(pairs[kept])
             if edge_weights is not None:
                 weights.append(edge_weights[kept])
     return np.concatenate(keys), None if graph.edge_weights is None else np.concatenate(weights)
+
+
+def _pairs_of(
+    graph: RowGraph, rows: slice, clusters: NDArray[np.int32], num_clusters: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """The same for some rows; in a graph without weights an edge that stands for several is there as often."""
+    targets, sources, weights = graph.edges(rows)
+    ends, others = clusters[rows][targets], clusters[sources]
+    kept = ends < others  # the other direction comes with the row of the other end
+    pairs = ends[kept].astype(np.int64) * num_clusters + others[kept]
+    if weights is not None and graph.edge_weights is None:
+        return np.repeat(pairs, weights[kept]), None
+    return pairs, None if weights is None else weights[kept]
 
 
 def _symmetric(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nfdist.partitioning.multilevel.row_graph import CHUNKS_AT_ONCE, Integers, RowGraph, sums_before, table_sums
+from nfdist.partitioning.multilevel.row_graph import RowGraph, sums_before, table_sums
 from nfdist.store.threads import in_threads
 
 _SETTLED = 0.002  # a pass that moves a smaller share of the nodes is the last one, once no part is too heavy

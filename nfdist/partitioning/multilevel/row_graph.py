@@ -14,6 +14,7 @@ Integers = NDArray[np.integer[Any]]
 # What is worked on at once stays in a cache: at 2^18 edges a pass took three quarters of its time at 2^20.
 EDGES_AT_ONCE = 1 << 18
 CHUNKS_AT_ONCE = 4  # computed from one state of the labels, so that results do not depend on the number of threads
+_EDGES_OF_A_ROW = 1 << 20  # of a node with more edges as many are looked at, evenly, and weigh more
 _CHUNKS_AT_LEAST = 256  # neighbors rarely change together then, which can swap their labels forever
 _DENSE_LABELS = 64  # so few are counted in a table, more are sorted
 _LABEL_BITS = 32
@@ -39,8 +40,10 @@ class LabelStrengths:
         return out
 
     def strongest(self, num_rows: int, strength: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The label with the largest of some strengths at every row, [rows], and this strength; label -1 if none is
-        above 0. Of equals the largest label wins."""
+        """The label with the largest of some strengths [ties] at every row, and this strength; -1 where all are 0.
+
+        Of equals the largest label wins.
+        """
         labels, tops = np.full(num_rows, -1), np.zeros(num_rows, np.int64)
         if len(self.row):
             first = np.flatnonzero(np.diff(self.row, prepend=-1))
@@ -49,11 +52,6 @@ class LabelStrengths:
             rows = self.row[first[tied]]
             labels[rows], tops[rows] = top[tied] & LABEL_MASK, top[tied] >> _LABEL_BITS
         return labels, tops
-
-    def of_rows(self, chosen: NDArray[np.bool_]) -> "LabelStrengths":
-        """The ties of some rows alone, which keep their numbers."""
-        kept = chosen[self.row]
-        return LabelStrengths(self.row[kept], self.label[kept], self.strength[kept])
 
 
 @dataclass(frozen=True)
@@ -111,12 +109,22 @@ class RowGraph:
         return chunks
 
     def edges(self, rows: slice) -> tuple[NDArray[np.int64], Integers, NDArray[np.int64] | None]:
-        """Target (counted from the first of these rows), source and weight of the edges of some rows, without loops."""
+        """Target (counted from the first of these rows), source and weight of the edges of some rows, without loops.
+
+        Weights are None where every edge weighs 1.
+        """
         indptr = np.asarray(self.indptr[rows.start : rows.stop + 1])
         edges = slice(int(indptr[0]), int(indptr[-1]))
-        targets = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        sources = np.asarray(self.sources[edges])
         weights = None if self.edge_weights is None else self.edge_weights[edges]
+        if len(indptr) == 2 and edges.stop - edges.start > _EDGES_OF_A_ROW:
+            step = -(-(edges.stop - edges.start) // _EDGES_OF_A_ROW)
+            edges = slice(edges.start, edges.stop, step)
+            sources = np.asarray(self.sources[edges])
+            targets = np.zeros(len(sources), np.int64)
+            weights = np.full(len(sources), step) if self.edge_weights is None else step * self.edge_weights[edges]
+        else:
+            targets = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            sources = np.asarray(self.sources[edges])
         loops = sources == targets + rows.start
         if loops.any():
             kept = ~loops
@@ -146,9 +154,7 @@ class RowGraph:
         return between, total
 
 
-def summed(
-    keys: NDArray[np.int64], weights: NDArray[np.int64] | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def summed(keys: NDArray[np.int64], weights: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Every key once, ascending, and how often it is there or what its weights sum to. The keys given are sorted."""
     if weights is None:
         keys.sort()
