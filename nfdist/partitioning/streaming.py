@@ -22,8 +22,8 @@ from nfdist.partitioning.multilevel.refinement import Refinement, caps_of
 from nfdist.partitioning.multilevel.row_graph import Integers, RowGraph
 
 TOLERANCE = 1.03  # of the mean, as METIS by default
-# A cluster of the first level is 1 / 64 of a part or less, those of the next ones 1 / 16. With a level of 1 / 256 before
-# these the cut of amazon2m-like was a tenth larger, with 1 / 64 alone a fiftieth.
+# A cluster of the first level is 1 / 64 of a part or less, those of the next ones 1 / 16. With a level of 1 / 256
+# before these the cut of amazon2m-like was a tenth larger, with 1 / 64 alone a fiftieth.
 _FINENESS = (64, 16)
 _COARSE_NODES, _COARSE_NODES_A_PART = 1024, 32  # so few need no further level
 _FEWER = 0.9  # a level that leaves more of the nodes than this is not worth it, nor are others after it
@@ -68,7 +68,8 @@ def stream_assign(
 
 def _multilevel(graph: RowGraph, num_parts: int, max_pairs: int, seed: int) -> NDArray[np.int32]:
     """Coarser and coarser graphs, the parts of the last, and these refined on every finer one."""
-    levels, clusters = [graph], []
+    levels: list[RowGraph] = [graph]
+    clusters: list[NDArray[np.int32]] = []  # of every level but the last, the node of the next one
     while levels[-1].num_nodes > max(_COARSE_NODES, _COARSE_NODES_A_PART * num_parts):
         fineness = _FINENESS[min(len(clusters), len(_FINENESS) - 1)]
         limit = len(graph.columns) / (num_parts * fineness)

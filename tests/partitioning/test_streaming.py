@@ -44,17 +44,15 @@ def test_parts_are_balanced_and_cut_about_what_metis_cuts(make: Callable[[], Adj
 
 
 def test_the_same_seed_gives_the_same_parts_from_memory_and_from_mapped_files(tmp_path: Path) -> None:
-    graph = clustered()
-    arrays = graph.indptr.numpy(), graph.sources.numpy(), np.arange(graph.num_nodes) % 3 == 0
-    mapped = []
-    for number, array in enumerate(arrays):
-        np.save(tmp_path / f"{number}.npy", array)
-        mapped.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
-    one, again = (stream_assign(*held, 5, 7, MEMORY) for held in (arrays, mapped))
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, stream_assign(*arrays, 5, 8, MEMORY))
-    wide = [array.astype(np.int64) for array in arrays[:2]]
-    assert np.array_equal(one, stream_assign(*wide, arrays[2], 5, 7, MEMORY))
+    graph = clustered(8)
+    indptr, sources, trained = graph.indptr.numpy(), graph.sources.numpy(), np.arange(graph.num_nodes) % 3 == 0
+    np.save(tmp_path / "indptr.npy", indptr)
+    np.save(tmp_path / "sources.npy", sources)
+    mapped_indptr, mapped = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("indptr", "sources"))
+    one = stream_assign(indptr, sources, trained, 5, 7, MEMORY)
+    assert np.array_equal(one, stream_assign(mapped_indptr, mapped, trained, 5, 7, MEMORY))
+    assert np.array_equal(one, stream_assign(indptr.astype(np.int64), sources.astype(np.int64), trained, 5, 7, MEMORY))
+    assert not np.array_equal(one, stream_assign(indptr, sources, trained, 5, 8, MEMORY))
 
 
 def star(num_nodes: int) -> Adjacency:
@@ -62,13 +60,13 @@ def star(num_nodes: int) -> Adjacency:
 
 
 ODD = {
-    "no edges": symmetric([], [], 5000),
+    "no edges": symmetric([], [], 1500),
     "one node": symmetric([], [], 1),
-    "loops alone": symmetric(np.arange(3000), np.arange(3000), 3000),
-    "star": star(5000),
-    "pairs": symmetric(np.arange(0, 4000, 2), np.arange(1, 4000, 2), 4000),
-    "chain": symmetric(np.arange(4999), np.arange(1, 5000), 5000),
-    "chain with loops": symmetric([*range(4999), *range(5000)], [*range(1, 5000), *range(5000)], 5000),
+    "loops alone": symmetric(np.arange(1200), np.arange(1200), 1200),
+    "star": star(1500),
+    "pairs": symmetric(np.arange(0, 1600, 2), np.arange(1, 1600, 2), 1600),
+    "chain": symmetric(np.arange(1499), np.arange(1, 1500), 1500),
+    "chain with loops": symmetric([*range(1499), *range(1500)], [*range(1, 1500), *range(1500)], 1500),
     "complete": symmetric(*np.divmod(np.arange(3600), 60), 60),
     "seven nodes": star(7),
 }
@@ -91,16 +89,16 @@ def test_odd_graphs_have_even_parts_and_all_are_used(name: str, num_parts: int) 
 
 
 def test_as_many_parts_as_nodes_have_one_each() -> None:
-    graph = symmetric(np.arange(299), np.arange(1, 300), 300)
-    assert sorted(divide(graph, 300)) == list(range(300))
+    graph = symmetric(np.arange(99), np.arange(1, 100), 100)
+    assert sorted(divide(graph, 100)) == list(range(100))
 
 
 def test_a_sampled_coarse_graph_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = clustered(32, 200)
+    graph = clustered(16, 100)
     whole = cut(graph, divide(graph, 4))
-    monkeypatch.setattr("nfdist.partitioning.streaming.BYTES_PER_PAIR", MEMORY // 3000)
+    monkeypatch.setattr("nfdist.partitioning.streaming.BYTES_PER_PAIR", MEMORY // 4000)
     monkeypatch.setattr("nfdist.partitioning.streaming._PAIRS_AT_LEAST", 1)
-    assert cut(graph, divide(graph, 4)) <= 1.3 * whole
+    assert cut(graph, divide(graph, 4)) <= 1.4 * whole
 
 
 def test_too_little_memory_is_refused_with_what_is_needed() -> None:
@@ -114,7 +112,7 @@ def test_too_little_memory_is_refused_with_what_is_needed() -> None:
 
 
 def test_training_nodes_are_even_where_they_are_all_of_one_cluster() -> None:
-    graph = clustered(8, 300)
+    graph = clustered(8, 200)
     trained = seeds.numpy_generator(0, "trained").random(graph.num_nodes) < np.linspace(0, 0.5, graph.num_nodes)
     counts = np.bincount(divide(graph, 6, trained=trained), trained, 6)
     assert counts.max() <= np.ceil(max(TOLERANCE * trained.sum() / 6, trained.sum() / 6 + 1))

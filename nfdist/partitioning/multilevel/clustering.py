@@ -118,7 +118,7 @@ class Clustering:
         self, rows: slice, chosen: NDArray[np.int64], target: NDArray[np.integer[Any]], mass: NDArray[np.float64]
     ) -> None:
         own = self.labels[rows]
-        sums = [(self._masses, mass)]
+        sums: list[tuple[NDArray[np.float64], NDArray[Any]]] = [(self._masses, mass)]
         if self._volumes is not None:
             sums.append((self._volumes, self.graph.columns[1][rows][chosen]))
         for totals, amounts in sums:

@@ -7,10 +7,10 @@ from nfdist import seeds
 from nfdist.partitioning.multilevel.refinement import Refinement
 from nfdist.partitioning.multilevel.row_graph import RowGraph
 
-_TRIES = 8
+_TRIES = 6
 _STREAMS = 5  # the cut hardly falls after so many
 _MOST_STEPS = 1 << 20  # of a node each, over all tries, beyond which ranges have to do: some twenty seconds
-_REFINING_PASSES = 8
+_REFINING_PASSES = 4
 
 
 def first_parts(graph: RowGraph, num_parts: int, caps: NDArray[np.int64], seed: int) -> NDArray[np.int32]:

@@ -21,6 +21,10 @@ class _Moves:
     gain: NDArray[np.int64]
     forced: NDArray[np.bool_]
 
+    def only(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> "_Moves":
+        """Some of them, in an order of their own if they are chosen by position."""
+        return _Moves(self.rows[chosen], self.target[chosen], self.gain[chosen], self.forced[chosen])
+
 
 class Refinement:
     """Parts [n] of the nodes of a graph, changed in place; `caps` [columns] is what a part may weigh."""
@@ -78,13 +82,13 @@ class Refinement:
             return moves
         own = self.parts[rows][moves.rows]
         order = np.lexsort((-moves.gain, ~moves.forced, own))
-        moves = _Moves(*(values[order] for values in (moves.rows, moves.target, moves.gain, moves.forced)))
+        moves = moves.only(order)
         own, heavy = own[order], weights[moves.rows]
         surplus = np.maximum(self.loads - self.caps, 0)
         quota = surplus * np.minimum(1, _HASTE * here / np.maximum(left, 1))
         before = sums_before(own, heavy)
         kept = ~moves.forced | ((before < quota[own]) & (heavy > 0)).any(1)
-        return _Moves(*(values[kept] for values in (moves.rows, moves.target, moves.gain, moves.forced)))
+        return moves.only(kept)
 
     def _apply(self, rows: slice, weights: NDArray[np.int64], moves: _Moves) -> int:
         """Make the moves that gain most, as far as there is room; how many there were."""
@@ -104,4 +108,5 @@ def caps_of(graph: RowGraph, num_parts: int, tolerance: float) -> NDArray[np.int
     """What a part may weigh in every column: a tolerance above the mean, or the mean and the heaviest node."""
     mean = graph.totals() / num_parts
     heaviest = np.array([column.max(initial=0) for column in graph.columns])
-    return np.ceil(np.maximum(tolerance * mean, mean + heaviest)).astype(np.int64)
+    caps: NDArray[np.int64] = np.ceil(np.maximum(tolerance * mean, mean + heaviest)).clip(1).astype(np.int64)
+    return caps

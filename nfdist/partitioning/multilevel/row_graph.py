@@ -15,7 +15,7 @@ Integers = NDArray[np.integer[Any]]
 EDGES_AT_ONCE = 1 << 18
 CHUNKS_AT_ONCE = 4  # computed from one state of the labels, so that results do not depend on the number of threads
 _EDGES_OF_A_ROW = 1 << 20  # of a node with more edges as many are looked at, evenly, and weigh more
-_CHUNKS_AT_LEAST = 256  # neighbors rarely change together then, which can swap their labels forever
+_CHUNKS_AT_LEAST, _ROWS_AT_LEAST = 128, 16  # neighbors rarely change together then, which could swap labels forever
 _DENSE_LABELS = 64  # so few are counted in a table, more are sorted
 _LABEL_BITS = 32
 LABEL_MASK = (1 << _LABEL_BITS) - 1
@@ -100,7 +100,7 @@ class RowGraph:
 
     def _chunks(self) -> list[slice]:
         chunks, start = [], 0
-        most_rows = -(-self.num_nodes // _CHUNKS_AT_LEAST)
+        most_rows = max(_ROWS_AT_LEAST, -(-self.num_nodes // _CHUNKS_AT_LEAST))
         while start < self.num_nodes:
             fits = int(np.searchsorted(self.indptr, int(self.indptr[start]) + EDGES_AT_ONCE, side="right")) - 1
             stop = min(max(fits, start + 1), start + most_rows, self.num_nodes)

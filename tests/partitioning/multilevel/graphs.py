@@ -12,8 +12,8 @@ from nfdist.sparse.adjacency import Adjacency
 
 
 def symmetric(sources: Sequence[int] | Integers, targets: Sequence[int] | Integers, num_nodes: int) -> Adjacency:
-    ends = (torch.from_numpy(np.asarray(side, np.int64)) for side in (sources, targets))
-    return Adjacency.from_edges(*ends, num_nodes).symmetrized()
+    starts, ends = (torch.from_numpy(np.asarray(side, np.int64)) for side in (sources, targets))
+    return Adjacency.from_edges(starts, ends, num_nodes).symmetrized()
 
 
 def clustered(num_clusters: int = 16, size: int = 150, edges_a_node: int = 6, strays: float = 0.2) -> Adjacency:
@@ -28,7 +28,7 @@ def clustered(num_clusters: int = 16, size: int = 150, edges_a_node: int = 6, st
     return symmetric(numbers[sources], numbers[targets], num_nodes)
 
 
-def tree(num_nodes: int = 6000) -> Adjacency:
+def tree(num_nodes: int = 3000) -> Adjacency:
     """Every node below one of the eighth before it: wide families and long chains of them."""
     draws = seeds.numpy_generator(0, "tree")
     children = np.arange(1, num_nodes)
