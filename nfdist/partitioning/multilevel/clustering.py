@@ -12,6 +12,7 @@ from nfdist.store.threads import in_threads
 
 _SETTLED = 0.05  # a pass that moves a smaller share of the nodes is the last one
 _FULL = 0.9  # of the limit, up to which nodes without a cluster are put together
+_ROUNDING = 1e-9  # of sums of masses, far below what a node weighs of its cluster
 _FINER = 16  # strengths above what chance would give are counted in sixteenths
 
 
@@ -28,8 +29,9 @@ class Clustering:
     """Labels [n] of the nodes of a graph, none of which weighs more than `limit` (a node alone may).
 
     A node's mass is its share of the whole in every column, added up. Of labels that are equal to a node the largest
-    wins: since labels are drawn at random, nodes agree on whom to follow, and two cannot swap their labels forever.
-    With `above_chance` ties count only as far as they are stronger than degrees alone make them.
+    wins: since labels are drawn at random, nodes agree on whom to follow. Nodes that are alone join larger labels in
+    one pass and smaller ones in the next: two that want to join each other would swap their labels forever. With
+    `above_chance` ties count only as far as they are stronger than degrees alone make them.
     """
 
     def __init__(self, graph: RowGraph, limit: float, seed: int, above_chance: bool = False) -> None:
@@ -50,9 +52,9 @@ class Clustering:
             moved = 0
             for group in self.graph.chunk_groups(self.seed, "cluster", number):
                 for rows, wishes in zip(group, in_threads(self._wishes, group), strict=True):
-                    moved += self._join(rows, wishes)
+                    moved += self._join(rows, wishes, upwards=number % 2 == 0)
                     moved += self._gather_lone(rows, wishes)
-            if moved < _SETTLED * self.graph.num_nodes:
+            if number and moved < _SETTLED * self.graph.num_nodes:
                 break
         return self.labels
 
@@ -83,10 +85,11 @@ class Clustering:
             target[full], top[full] = second[full], strengths[full]
         return _Wishes(favorite, np.where(top > here, target, -1), top - here)
 
-    def _join(self, rows: slice, wishes: _Wishes) -> int:
+    def _join(self, rows: slice, wishes: _Wishes, upwards: bool) -> int:
         """Move the rows that wish to, those that gain most first, as far as there is room."""
         masses = self._mass_of(rows)
-        chosen = np.flatnonzero(wishes.target >= 0)
+        waits = self._alone(rows, masses) & ((wishes.target > self.labels[rows]) != upwards)
+        chosen = np.flatnonzero((wishes.target >= 0) & ~waits)
         chosen = chosen[np.lexsort((-wishes.gain[chosen], wishes.target[chosen]))]
         target, mass = wishes.target[chosen], masses[chosen]
         fits = self._masses[target] + sums_before(target, mass) + mass <= self.limit
@@ -100,8 +103,7 @@ class Clustering:
         """
         own, masses = self.labels[rows], self._mass_of(rows)
         full = (wishes.favorite < 0) | (self._masses[wishes.favorite] + masses > self.limit)
-        alone = (self._masses[own] <= masses * (1 + 1e-9)) & (masses < self.limit / 2)
-        chosen = np.flatnonzero(alone & full)
+        chosen = np.flatnonzero(self._alone(rows, masses) & (masses < self.limit / 2) & full)
         chosen = chosen[np.argsort(wishes.favorite[chosen], kind="stable")]
         if not len(chosen):
             return 0
@@ -113,6 +115,11 @@ class Clustering:
         joins = leader != own[chosen]
         self._move(rows, chosen[joins], leader[joins], mass[joins])
         return int(joins.sum())
+
+    def _alone(self, rows: slice, masses: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which rows have their label for themselves."""
+        alone: NDArray[np.bool_] = self._masses[self.labels[rows]] <= masses * (1 + _ROUNDING)
+        return alone
 
     def _move(
         self, rows: slice, chosen: NDArray[np.int64], target: NDArray[np.integer[Any]], mass: NDArray[np.float64]
