@@ -181,4 +181,5 @@ def sums_before(groups: Integers, weights: NDArray[Any]) -> NDArray[Any]:
         return weights
     before = np.cumsum(weights, axis=0) - weights
     first = np.flatnonzero(np.diff(groups, prepend=-1 if groups[0] != -1 else 0))
-    return before - np.repeat(before[first], np.diff(first, append=len(groups)), axis=0)
+    sums: NDArray[Any] = before - np.repeat(before[first], np.diff(first, append=len(groups)), axis=0)
+    return sums

@@ -1,6 +1,7 @@
 """A contracted graph has the edges between clusters, as often as they are, and what the clusters weigh."""
 
 import numpy as np
+import pytest
 
 from nfdist.partitioning.multilevel.contraction import contract
 from nfdist.partitioning.multilevel.row_graph import RowGraph
@@ -30,7 +31,7 @@ def test_contraction_is_a_product_with_the_clusters_twice_in_a_row() -> None:
         graph = coarse
 
 
-def test_a_sample_of_the_edges_keeps_to_its_number_and_to_proportion() -> None:
+def test_a_sample_of_the_edges_keeps_to_its_number_and_to_proportion(capsys: pytest.CaptureFixture[str]) -> None:
     graph = row_graph(clustered(10, 100, strays=0.5))
     labels = (np.arange(graph.num_nodes) % 4).astype(np.int32)
     whole, _ = contract(graph, labels, 1 << 20, 0)
@@ -38,3 +39,6 @@ def test_a_sample_of_the_edges_keeps_to_its_number_and_to_proportion() -> None:
     drawn = dense(sample).sum() / 2
     assert 2400 < drawn < 3600
     assert np.allclose(dense(sample) / drawn, dense(whole) / (dense(whole).sum() / 2), atol=0.03)
+    assert capsys.readouterr().err == ""
+    contract(graph, np.arange(graph.num_nodes, dtype=np.int32), 500, 0)
+    assert "memory has room for 500 of some" in capsys.readouterr().err  # less than two edges a cluster
