@@ -8,7 +8,7 @@ from nfdist.memory import format_bytes
 from nfdist.partitioning.multilevel.row_graph import RowGraph, summed
 
 BYTES_PER_PAIR = 112  # at the peak: the keys of pairs, and their matrix beside its transpose and the sum of both
-# A tree of clusters has one each. With half of them in a sample, 8 parts of a tree of 10M nodes cut a ninth of its edges.
+# A tree of clusters has one each. With half of these in a sample 8 parts of a tree of 10M nodes cut a ninth of it.
 _PAIRS_A_CLUSTER = 2
 _COUNTED = 1 / 32  # of the edges are looked at to tell how many run between clusters
 
