@@ -61,9 +61,7 @@ def check_partitioning() -> Check:
 
     check = Check("partitioning", {"metis": metis_library()})
     if check.facts["metis"] is None:
-        check.broken(
-            "--method metis has neither DGL nor pymetis", "pip install pymetis, or use --method random or file"
-        )
+        check.broken("--method metis has neither DGL nor pymetis", "pip install pymetis, or use --method stream")
     elif check.facts["metis"] == "pymetis":
         problem = "METIS through pymetis balances the nodes of parts only: one with more edges keeps the others waiting"
         check.slow(

@@ -22,13 +22,13 @@ def metis(graph: Adjacency, num_parts: int, node_weights: NDArray[np.int64]) -> 
     """
     library = metis_library()
     if library is None:
-        raise PartitionError("--method metis needs DGL or pymetis: pip install pymetis, or use --method random or file")
+        raise PartitionError("--method metis needs DGL or pymetis: pip install pymetis, or use --method stream")
     if library == "pymetis" and node_weights.shape[1] > 1:
         notice("METIS through pymetis balances the nodes of parts; their edges and training nodes may be uneven")
     found = (_through_dgl if library == "dgl" else _through_pymetis)(graph, num_parts, node_weights)
     if len(found) != graph.num_nodes:
         raise PartitionError(
-            f"METIS could not divide {graph.num_nodes:,} nodes into {num_parts} parts: try --method random"
+            f"METIS could not divide {graph.num_nodes:,} nodes into {num_parts} parts: try --method stream"
         )
     return found
 
@@ -75,7 +75,7 @@ def _through_pymetis(graph: Adjacency, num_parts: int, node_weights: NDArray[np.
 
 
 def _failed(error: Exception) -> PartitionError:
-    return PartitionError(f"METIS failed ({str(error).splitlines()[0]}): try --method random")
+    return PartitionError(f"METIS failed ({str(error).splitlines()[0]}): try --method stream")
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def edges_of(store: Store) -> list[tuple[int, int]]:
     return sorted((int(source), int(target)) for source, target in found)
 
 
-@pytest.mark.parametrize("method", ["metis", "random"])
+@pytest.mark.parametrize("method", ["metis", "stream", "random"])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 7])
 def test_every_edge_feature_label_and_split_comes_back(tmp_path: Path, parts: int, directed: bool, method: str) -> None:
@@ -110,11 +110,12 @@ def test_tables_of_names_become_a_partition(tmp_path: Path, directed: bool) -> N
     assert store.induced(found).num_edges == store.num_edges
 
 
-def test_metis_cuts_fewer_edges_than_chance_and_balances_the_parts(tmp_path: Path) -> None:
-    for method in ("metis", "random"):
+@pytest.mark.parametrize("dividing", ["metis", "stream"])
+def test_fewer_edges_are_cut_than_by_chance_and_the_parts_are_balanced(tmp_path: Path, dividing: str) -> None:
+    for method in (dividing, "random"):
         given = {"parts": 4, "out": str(tmp_path / method), "method": method, "scale": 0.001}
         partition(Recipe.build("amazon2m-like", given))
-    divided, chance = (Store.open(tmp_path / method).manifest for method in ("metis", "random"))
+    divided, chance = (Store.open(tmp_path / method).manifest for method in (dividing, "random"))
     assert divided.edge_cut < 0.8 * chance.edge_cut
     for part in divided.parts:
         assert part.num_nodes < 1.3 * divided.num_nodes / 4

@@ -70,7 +70,7 @@ def test_without_either_library_one_line_names_what_works(monkeypatch: pytest.Mo
     assert metis_library() == "pymetis"
     monkeypatch.setitem(sys.modules, "pymetis", None)
     assert metis_library() is None
-    with pytest.raises(PartitionError, match="pip install pymetis, or use --method random or file"):
+    with pytest.raises(PartitionError, match="pip install pymetis, or use --method stream"):
         metis(clusters(), 2, np.ones((CLUSTERS * SIZE, 1), dtype=np.int64))
 
 
@@ -79,5 +79,5 @@ def test_a_failure_of_metis_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError("METIS_ERROR_MEMORY\nmore")
 
     monkeypatch.setattr("pymetis.part_graph", part_graph)
-    with pytest.raises(PartitionError, match=r"METIS failed \(METIS_ERROR_MEMORY\): try --method random$"):
+    with pytest.raises(PartitionError, match=r"METIS failed \(METIS_ERROR_MEMORY\): try --method stream$"):
         module._through_pymetis(clusters(), 2, np.ones((CLUSTERS * SIZE, 1), dtype=np.int64))
