@@ -34,6 +34,11 @@ class Plan:
         return max(stage.peak_bytes for stage in self.stages)
 
 
+def metis_bytes(nodes: int, stored_edges: int) -> int:
+    """What METIS holds at its peak beside the graph."""
+    return stored_edges * _METIS_BYTES_PER_EDGE + nodes * _METIS_BYTES_PER_NODE
+
+
 def plan(recipe: Recipe, counts: SourceCounts) -> Plan:
     """Estimate from counts; nothing is loaded."""
     stored_edges = counts.edges if recipe.directed else 2 * counts.edges
@@ -50,7 +55,7 @@ def plan(recipe: Recipe, counts: SourceCounts) -> Plan:
         "write": held + edge_bytes + (node_bytes + edge_bytes * 3) // recipe.parts,
     }
     if recipe.method == "metis" and recipe.parts > 1:
-        peaks["divide"] += stored_edges * _METIS_BYTES_PER_EDGE + counts.nodes * _METIS_BYTES_PER_NODE
+        peaks["divide"] += metis_bytes(counts.nodes, stored_edges)
     seconds = {name: 0.5 + max(stored_edges, counts.nodes) / rate for name, rate in _EDGES_PER_SECOND.items()}
     if recipe.method != "metis":
         seconds["divide"] = 0.5

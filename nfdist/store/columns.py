@@ -1,5 +1,6 @@
 """Arrow columns of a user's table: what kind each is, and ids, numbers and lists as arrays."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
+from nfdist.scratch import Scratch
+
+_ROWS_AT_ONCE = 1 << 20
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -75,13 +79,64 @@ def spelled_integers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def check_unique(where: str, ids: Any) -> None:
     """Refuse ids that occur twice."""
-    counted = pc.value_counts(ids)
-    repeated = counted.field(0).filter(pc.greater(counted.field(1), 1)).sort()
-    if len(repeated):
+    repeated = list(repeated_ids(ids, sorting(ids)))
+    if repeated:
         raise PartitionError(
             f"{where}: {len(repeated)} node ids occur more than once, the first is {repeated[0].as_py()!s:.100}: "
             "ids must be unique"
         )
+
+
+def sorting(ids: Any) -> NDArray[np.integer[Any]] | None:
+    """Which ids to take for ascending ones, strings by their bytes; None where each is greater than the one before."""
+    for start in range(0, len(ids) - 1, _ROWS_AT_ONCE):
+        after = ids.slice(start + 1, _ROWS_AT_ONCE)
+        if pc.all(pc.less(ids.slice(start, len(after)), after)).as_py() is False:
+            order: NDArray[np.integer[Any]] = pc.sort_indices(ids).to_numpy()
+            return order
+    return None
+
+
+def repeated_ids(ids: Any, order: NDArray[np.integer[Any]] | None) -> Iterator[Any]:
+    """The ids that occur more than once, each once, with what `sorting` gave for them."""
+    last = None
+    for start in range(0, 0 if order is None else len(order) - 1, _ROWS_AT_ONCE):
+        some = ids.take(pa.array(order[start : start + _ROWS_AT_ONCE + 1]))
+        after = some.slice(1)
+        for repeated in after.filter(pc.equal(some.slice(0, len(after)), after)):
+            if last is None or repeated != last:
+                yield repeated
+            last = repeated
+
+
+def take_ids(ids: Any, rows: NDArray[Any], scratch: Scratch) -> Any:
+    """The ids of some rows, in an array that lies in `scratch`; texts have offsets of 64 bits."""
+    if not pa.types.is_large_string(ids.type):
+        taken = scratch.array(len(rows), np.int64)
+        numbers = ids.to_numpy()
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            piece = slice(start, start + _ROWS_AT_ONCE)
+            taken[piece] = numbers[rows[piece]]
+        return pa.array(taken)
+    offsets = scratch.array(len(rows) + 1, np.int64)
+    lengths = pc.binary_length(ids).to_numpy()
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        piece = rows[start : start + _ROWS_AT_ONCE]
+        offsets[start + 1 : start + 1 + len(piece)] = offsets[start] + np.cumsum(lengths[piece])
+    text = scratch.array(int(offsets[-1]), np.uint8)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        piece = rows[start : start + _ROWS_AT_ONCE]
+        some = ids.take(pa.array(piece))
+        text[offsets[start] : offsets[start + len(piece)]] = text_bytes(some)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.large_string(), len(rows), buffers)
+
+
+def text_bytes(texts: Any) -> NDArray[np.uint8]:
+    """The bytes of an array of large strings, one after another."""
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]]
 
 
 def cast_like(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -6,13 +6,14 @@ import numpy as np
 import scipy.sparse
 
 from nfdist.errors import PartitionError
+from nfdist.scratch import Scratch
 
 SPARSE_DENSITY = 0.1  # below this share of nonzeros, rows stay sparse
 MOST_COLUMNS = 1 << 24  # the first layer has dozens of weights for each
 _ROWS_AT_ONCE = 1 << 16
 
 
-def prepare(features: Any, name: str) -> Any:
+def prepare(features: Any, name: str, scratch: Scratch | None = None) -> Any:
     """Features [n, f] as float32, float16 where they were, or as a float32 CSR array where sparse and given so."""
     if getattr(features, "ndim", 0) != 2:
         raise PartitionError(f"{name}: features must be a table [nodes, columns], got shape {np.shape(features)}")
@@ -23,7 +24,7 @@ def prepare(features: Any, name: str) -> Any:
     if features.shape[1] > MOST_COLUMNS:
         raise PartitionError(f"{name}: features have {features.shape[1]:,} columns: give at most {MOST_COLUMNS:,}")
     if not scipy.sparse.issparse(features):
-        return _as_float(features)
+        return _as_float(features, scratch or Scratch())
     rows = scipy.sparse.csr_array(features)
     with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such with its node
         rows.data = rows.data.astype(np.float32, copy=False)
@@ -41,10 +42,10 @@ def stored_dtype(dtype: np.dtype[Any]) -> str:
     return "float16" if dtype == np.float16 else "float32"
 
 
-def _as_float(features: Any) -> Any:
+def _as_float(features: Any, scratch: Scratch) -> Any:
     if features.dtype in (np.float32, np.float16):
         return np.ascontiguousarray(features)
-    converted = np.empty(features.shape, np.float32)
+    converted = scratch.array(features.shape, np.float32)
     with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such with its node
         for start in range(0, len(features), _ROWS_AT_ONCE):
             converted[start : start + _ROWS_AT_ONCE] = features[start : start + _ROWS_AT_ONCE]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources.feature_rows import SPARSE_DENSITY
+from nfdist.scratch import Scratch
 from nfdist.store.columns import decoded, is_list, is_number, is_text, numbered, stack_lists, to_numbers
 from nfdist.store.encoding import category_values, encode, missing_values
 from nfdist.store.schema import BOOLEAN, CATEGORY, LIST, NUMBER, TEXT, FeatureColumn
@@ -44,7 +45,9 @@ class TableFeatures:
     chosen: tuple[str, ...]
     unused: Mapping[str, str]
 
-    def encoded(self, training: NDArray[np.bool_]) -> tuple[Any, tuple[FeatureColumn, ...], dict[str, str]]:
+    def encoded(
+        self, training: NDArray[np.bool_], scratch: Scratch | None = None
+    ) -> tuple[Any, tuple[FeatureColumn, ...], dict[str, str]]:
         """Features [n, f], the columns they came from, and why others were left out."""
         basis = training if training.any() else np.ones(len(self.rows), dtype=bool)
         compact = replace(self, rows=Rows(_compact(self.rows.table, self.names), self.rows.counts))

@@ -18,6 +18,7 @@ from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_not_empty
+from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
 from nfdist.store import csv_files
 from nfdist.store.columns import is_empty, is_list, is_number, is_text, to_ids
@@ -59,13 +60,13 @@ class NodeColumns:
         return [name for name in (self.ids, self.labels, self.split, *self.masks, *self.features) if name]
 
 
-def read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
+def read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The graph of a folder of tables."""
     with reading(folder):  # whatever Arrow cannot convert
-        return _read(folder, name, options)
+        return _read(folder, name, options, workspace)
 
 
-def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
+def _read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     nodes, edges = _open(folder, "nodes"), _open(folder, "edges")
     picked = NodeColumns.pick(nodes, options)
     rows = _read_nodes(nodes, picked, options)

@@ -21,7 +21,7 @@ from nfdist.partitioning.sources.formats.source_format import SourceCounts, Sour
 from nfdist.partitioning.sources.raw_graph import RawGraph
 
 
-def read(path, name, options):
+def read(path, name, options, workspace):
     ends = np.loadtxt(path, dtype=np.int64).T
     degrees = np.bincount(ends.ravel())
     return RawGraph(name, *ends, degrees[:, None].astype(np.float32), degrees % 2)
