@@ -5,9 +5,10 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,13 +65,18 @@ class Scratch:
             self._left += size
 
     def _file(self, size: int) -> mmap.mmap:
-        need = f"{self._work} needs {size / 2**20:,.0f} MiB more; "
-        with disk_errors_as(self._refusal, self._folder / "scratch", need):
+        with self.file(f"{size / 2**20:,.0f} MiB more") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk would be a bus error later
+            return mmap.mmap(file.fileno(), size)
+
+    @contextmanager
+    def file(self, needed: str = "more room") -> Iterator[IO[bytes]]:
+        """A file without a name; what is mapped of it stays when the block ends."""
+        with disk_errors_as(self._refusal, self._folder / "scratch", f"{self._work} needs {needed}; "):
             if _is_memory(self._folder):
                 raise self._refusal(f"{self._folder} is kept in memory, which is limited: {self._cure}")
             with tempfile.TemporaryFile(dir=self._folder) as file:
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk would be a bus error later
-                return mmap.mmap(file.fileno(), size)
+                yield file
 
 
 def _is_memory(folder: Path) -> bool:

@@ -6,6 +6,7 @@ ways to run a query was seen to give rows out of order.
 
 import errno
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,13 +24,14 @@ Columns = tuple[NDArray[Any], ...]
 
 ROWS_AT_ONCE = 1 << 20
 _LEAST_BYTES = 64 << 20  # with less, DuckDB cannot hold a block of every thread
+_COPIES_OF_A_SORT = 4  # of keys that are sorted in memory: as given, joined, and sorted by an order of their own
 _FULL = ("no space left", "max_temp_directory_size", "disk quota exceeded")
 
 
 class Engine:
     """DuckDB within `limit_bytes` of memory; what does not fit is spilled into a folder beside `beside`.
 
-    It is started at its first use: few rows need none.
+    It is started at its first use: what fits into this memory is sorted without it.
     """
 
     def __init__(self, limit_bytes: int, threads: int, beside: Path, rows_at_once: int = ROWS_AT_ONCE) -> None:
@@ -54,19 +56,38 @@ class Engine:
 
         The sum of all batches may be of any length, a single one must fit into memory.
         """
-        batches = iter(batches)
-        first = list(itertools.islice(batches, 2))
-        if len(first) < 2:
-            yield from (_sorted(one, by) for one in first)
+        held: deque[Columns] = deque()
+        batches, size = iter(batches), 0
+        for columns in batches:
+            held.append(columns)
+            size += sum(column.nbytes for column in columns)
+            if size > self._limit_bytes // _COPIES_OF_A_SORT:
+                break
+        else:
+            yield from self._sorted_here(held, by)
             return
+        given = _stream(itertools.chain(_emptied(held), batches), names)
         query = f"SELECT {', '.join(names)} FROM given ORDER BY {', '.join(names[:by])}"
         last: Columns | None = None
-        for batch in self._rows(query, {"given": _stream(itertools.chain(first, batches), names)}):
+        for batch in self._rows(query, {"given": given}):
             columns = tuple(column.to_numpy() for column in batch.columns)
             if len(columns[0]):
                 assert _is_ascending(columns[:by], last), "DuckDB gave rows out of order"
                 last = tuple(column[-1:] for column in columns[:by])
                 yield columns
+
+    def _sorted_here(self, held: deque[Columns], by: int) -> Iterator[Columns]:
+        """The same for what fits into memory."""
+        if not held:
+            return
+        columns = tuple(map(np.concatenate, zip(*_emptied(held), strict=True)))
+        if len(columns) == 1:
+            columns[0].sort()
+        else:
+            order = np.lexsort(columns[by - 1 :: -1])
+            columns = tuple(column[order] for column in columns)
+        for start in range(0, len(columns[0]), self.rows_at_once):
+            yield tuple(column[start : start + self.rows_at_once] for column in columns)
 
     def query(self, text: str, **tables: Any) -> Iterator[Any]:
         """The record batches of a query of Arrow tables or readers, which the query calls by these names."""
@@ -147,9 +168,10 @@ def _guarded(reader: Any, failures: list[BaseException]) -> Any:
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def _sorted(columns: Columns, by: int) -> Columns:
-    order = np.argsort(columns[0], kind="stable") if by == 1 else np.lexsort(columns[by - 1 :: -1])
-    return tuple(column[order] for column in columns)
+def _emptied(held: deque[Columns]) -> Iterator[Columns]:
+    """What is held, which is let go one by one."""
+    while held:
+        yield held.popleft()
 
 
 def _is_ascending(columns: Columns, last: Columns | None) -> bool:
