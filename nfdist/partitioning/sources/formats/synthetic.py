@@ -78,15 +78,8 @@ class _Plan:
     @classmethod
     def draw(cls, num_nodes: int, num_edges: int, seed: int, scratch: Scratch) -> "_Plan":
         stream = _stream(seed, "plan")
-        prior = np.arange(1, NUM_CLASSES + 1) ** -_CLASS_EXPONENT
-        prior /= prior.sum()
-        num_communities = max(2 * NUM_CLASSES, num_nodes // _COMMUNITY_NODES)
-        per_class = np.maximum(1, np.rint(prior * num_communities)).astype(np.int64)
+        prior, per_class, ends = draw_communities(stream, num_nodes, NUM_CLASSES)
         class_of = np.repeat(np.arange(NUM_CLASSES), per_class)
-        # A community's size varies by class, so that classes keep their share however few communities they have.
-        shares = stream.lognormal(sigma=0.5, size=len(class_of))
-        shares *= prior[class_of] / np.bincount(class_of, shares)[class_of]
-        ends = np.rint(np.cumsum(shares) / shares.sum() * num_nodes).astype(np.int64)
         communities = np.repeat(np.arange(len(class_of), dtype=np.int32), np.diff(ends, prepend=0))
         strays = stream.random(num_nodes) >= _OWN_CLASS
         labels = np.where(strays, stream.choice(NUM_CLASSES, size=num_nodes, p=prior), class_of[communities])
@@ -99,6 +92,21 @@ class _Plan:
         community_ends = before[np.concatenate([[0], ends])]
         class_ends = community_ends[np.concatenate([[0], np.cumsum(per_class)])]
         return cls(communities, labels, tickets, community_ends, class_ends)
+
+
+def draw_communities(
+    stream: np.random.Generator, num_nodes: int, num_classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """The share of every class, its number of communities, and where the nodes of each of these end, class by class."""
+    prior = np.arange(1, num_classes + 1) ** -_CLASS_EXPONENT
+    prior /= prior.sum()
+    num_communities = max(2 * num_classes, num_nodes // _COMMUNITY_NODES)
+    per_class = np.maximum(1, np.rint(prior * num_communities)).astype(np.int64)
+    class_of = np.repeat(np.arange(num_classes), per_class)
+    # A community's size varies by class, so that classes keep their share however few communities they have.
+    shares = stream.lognormal(sigma=0.5, size=len(class_of))
+    shares *= prior[class_of] / np.bincount(class_of, shares)[class_of]
+    return prior, per_class, np.rint(np.cumsum(shares) / shares.sum() * num_nodes).astype(np.int64)
 
 
 def _draw_degrees(stream: np.random.Generator, num_nodes: int, num_edges: int) -> NDArray[np.int64]:
