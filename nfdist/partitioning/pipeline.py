@@ -1,6 +1,7 @@
 """From a source to a partition on disk: read, order the edges by target, divide, write."""
 
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 
 from nfdist import log
 from nfdist.errors import PartitionError
-from nfdist.memory import MemoryWatch, host_bytes, peak_resident_bytes, private_bytes
-from nfdist.partitioning.assign import METHODS, assign, check_parts, read_assignment
+from nfdist.files import existing_ancestor
+from nfdist.memory import MemoryWatch, format_bytes, host_bytes, peak_resident_bytes, private_bytes
+from nfdist.partitioning.assign import assign, check_parts, read_assignment
 from nfdist.partitioning.ordering import order_edges
-from nfdist.partitioning.planning import metis_bytes, plan
+from nfdist.partitioning.planning import WITHOUT_METIS, choose_method, least_bytes, metis_bytes, plan
 from nfdist.partitioning.recipe import Recipe
-from nfdist.partitioning.sources import counts, load
+from nfdist.partitioning.sources import SourceCounts, counts, load
 from nfdist.partitioning.sources.formats.source_format import Located
 from nfdist.partitioning.sources.locate import locate
 from nfdist.partitioning.sources.raw_graph import NO_EDGES
@@ -31,10 +33,6 @@ from nfdist.store.source_graph import SourceGraph
 from nfdist.store.writing import write_partition
 
 _ASIDE_CHARACTERS = 60  # what a name gains while its directory is written
-
-
-# Of the methods that need no copy of the whole graph in memory, the one that cuts fewer edges.
-WITHOUT_METIS = "stream" if "stream" in METHODS else "random"
 
 
 @dataclass(frozen=True)
@@ -84,6 +82,7 @@ def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
                 graph = load(source, recipe.options, workspace)
                 if not recipe.assignment:
                     check_parts(graph, recipe.parts)  # before anything is told of a graph that is refused
+                _check_room(recipe, graph, out)
             for note in (*_shown_columns(graph), *graph.notes):
                 log.notice(note)
             with stage("order edges"):
@@ -111,12 +110,11 @@ def _with_method(recipe: Recipe, in_edges: Adjacency, workspace: Workspace) -> R
     needed, limit = private_bytes() + metis_bytes(in_edges.num_nodes, stored), workspace.memory_bytes or host_bytes()
     of = "--memory" if workspace.memory_bytes else "this machine's memory"
     told = f"METIS needs about {needed / 2**30:,.1f} GiB of the {limit / 2**30:,.1f} GiB of {of}"
-    if recipe.method:
-        if recipe.method == "metis" and workspace.memory_bytes and needed > limit and recipe.parts > 1:
-            raise PartitionError(f"{told}: give more, or choose --method {WITHOUT_METIS}")
-        return recipe
-    method = "metis" if needed <= limit or recipe.parts == 1 else WITHOUT_METIS
-    log.notice(f"the nodes are divided by --method {method}: {told}")
+    method = choose_method(recipe, needed, limit)
+    if not recipe.method:
+        log.notice(f"the nodes are divided by --method {method}: {told}")
+    elif method == "metis" and workspace.memory_bytes and needed > limit and recipe.parts > 1:
+        raise PartitionError(f"{told}: give more, or choose --method {WITHOUT_METIS}")
     return replace(recipe, method=method)
 
 
@@ -167,14 +165,39 @@ def _check_out(out: Path, located: Located) -> None:
 
 def _check_memory(recipe: Recipe, located: Located) -> None:
     """Refuse a made graph that this machine cannot hold; files are limited by their own size."""
-    if "scale" in located.format.options:
-        needed = plan(recipe, counts(recipe.source, recipe.options)).peak_bytes
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if needed > memory:
+    if "scale" not in located.format.options:
+        return
+    planned = plan(recipe, counts(recipe.source, recipe.options))
+    memory = recipe.memory_bytes or host_bytes()
+    for needed, available, what in (
+        (planned.peak_bytes, memory, "--memory allows" if recipe.memory else "this machine has"),
+        (planned.disk_bytes + planned.scratch_bytes, _free_bytes(Path(recipe.out)), "its disk has free"),
+    ):
+        if needed > available:
             raise PartitionError(
-                f"{recipe.source} at scale {recipe.options.scale:g} needs about {needed / 2**30:,.0f} GiB, and this "
-                f"machine has {memory / 2**30:.1f}: choose a smaller --scale"
+                f"{recipe.source} at scale {recipe.options.scale:g} needs about {needed / 2**30:,.0f} GiB, and {what} "
+                f"{available / 2**30:.1f}: choose a smaller --scale"
             )
+
+
+def _check_room(recipe: Recipe, graph: SourceGraph, out: Path) -> None:
+    """Refuse a graph that was read, and cannot be ordered and written."""
+    found = SourceCounts.of_graph(graph)
+    least, limit = least_bytes(graph.num_nodes), recipe.memory_bytes
+    if limit is not None and least > limit:
+        text = f"--memory {recipe.memory} is too little for {graph.num_nodes:,} nodes: give at least "
+        raise PartitionError(text + format_bytes(least))
+    planned = plan(recipe, found)
+    needed, free = planned.disk_bytes + planned.stages[1].scratch_bytes, _free_bytes(out)
+    if needed > free:
+        raise PartitionError(
+            f"the disk that holds {out.parent} has {free / 2**30:,.1f} GiB free, and ordering and writing this graph "
+            f"takes about {needed / 2**30:,.1f}: free some space or choose another --out"
+        )
+
+
+def _free_bytes(out: Path) -> int:
+    return shutil.disk_usage(existing_ancestor(out)).free
 
 
 def _is_file(path: str) -> bool:

@@ -23,6 +23,11 @@ def _not_told(done: int, total: int) -> None:
     pass
 
 
+def shares(free_bytes: int) -> tuple[int, int]:
+    """What arrays and what sorts may take of free memory."""
+    return max(int(free_bytes * _SHARE_OF_ARRAYS), 0), max(int(free_bytes * _SHARE_OF_SORTS), 0)
+
+
 @dataclass(frozen=True)
 class Workspace:
     """Arrays, sorts and batches within one limit; `told(done, total)` hears how far a stage has come."""
@@ -46,10 +51,11 @@ class Workspace:
             raise ConfigError(f"{text}{format_bytes(held)}, give at least {format_bytes(held + LEAST_BYTES)}")
         folder = existing_ancestor(out)
         cure = "choose an --out on a disk"
-        scratch = Scratch(int(free * _SHARE_OF_ARRAYS), folder, "partitioning", cure, PartitionError)
+        for_arrays, for_sorts = shares(free)
+        scratch = Scratch(for_arrays, folder, "partitioning", cure, PartitionError)
         threads = len(os.sched_getaffinity(0))
         rows_at_once = max(1 << 16, min(1 << 22, int(free * _BYTES_AT_ONCE_SHARE) // 16))
-        with Engine(int(free * _SHARE_OF_SORTS), threads, folder / out.name) as engine:
+        with Engine(for_sorts, threads, folder / out.name) as engine:
             yield Workspace(scratch, engine, rows_at_once, memory_bytes, told)
 
     @staticmethod

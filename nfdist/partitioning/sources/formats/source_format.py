@@ -9,6 +9,7 @@ from nfdist.partitioning.sources import feature_rows
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.workspace import Workspace
+from nfdist.store.source_graph import SourceGraph
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,13 @@ class SourceCounts:
         rows = feature_rows.prepare(raw.features, raw.name)
         nodes, width = rows.shape
         return SourceCounts(nodes, len(raw.sources), width, getattr(rows, "nnz", None), str(rows.dtype))
+
+    @staticmethod
+    def of_graph(graph: SourceGraph) -> "SourceCounts":
+        """The counts of a source that was read."""
+        nodes, width = graph.features.shape
+        entries = getattr(graph.features, "nnz", None)
+        return SourceCounts(nodes, len(graph.sources), width, entries, str(graph.features.dtype))
 
 
 @dataclass(frozen=True)
