@@ -123,6 +123,7 @@ class Engine:
                 "autoload_known_extensions": False,
             }
             self._connection = duckdb.connect(config=settings)
+            self._connection.execute("SET enable_progress_bar = false")  # on stdout, which belongs to results
             self._opened.callback(self._connection.close)
         return self._connection
 
