@@ -31,7 +31,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--normalize-features", choices=("none", "row"), help="row: each row sums to 1")
     parser.add_argument("--task", choices=("single", "binary", "multi"), help="when the labels do not tell")
     parser.add_argument("--directed", action="store_true", default=None, help="keep the edges exactly as given")
-    parser.add_argument("--scale", type=float, help="of amazon2m-like: 0.01 is a hundredth of its nodes")
+    parser.add_argument("--scale", type=float, help="of made graphs: 0.01 is a hundredth of the nodes")
     for column in ("id", "label", "split", "source", "target"):
         parser.add_argument(f"--{column}-column", metavar="NAME", help=f"the {column} column of tables")
     parser.add_argument("--feature-columns", nargs="+", metavar="NAME", help="the feature columns of tables")

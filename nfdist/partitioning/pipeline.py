@@ -62,7 +62,7 @@ def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
     """From a source on this host to a directory on this host; the recipe is recorded as the user gave it."""
     located = locate(source)  # a source that is not there should not look like one that was begun
     _check_out(out, located)
-    _check_memory(recipe, located)
+    _check_memory(recipe, located, out)
     if recipe.assignment and not _is_file(recipe.assignment):
         raise PartitionError(f"assignment {recipe.assignment:.200} is not a file: give one part number a line")
     seconds: dict[str, float] = {}
@@ -163,7 +163,7 @@ def _check_out(out: Path, located: Located) -> None:
         raise PartitionError(f"{out} is inside its own source {folder}: choose an --out elsewhere")
 
 
-def _check_memory(recipe: Recipe, located: Located) -> None:
+def _check_memory(recipe: Recipe, located: Located, out: Path) -> None:
     """Refuse a made graph that this machine cannot hold; files are limited by their own size."""
     if "scale" not in located.format.options:
         return
@@ -171,7 +171,7 @@ def _check_memory(recipe: Recipe, located: Located) -> None:
     memory = recipe.memory_bytes or host_bytes()
     for needed, available, what in (
         (planned.peak_bytes, memory, "--memory allows" if recipe.memory else "this machine has"),
-        (planned.disk_bytes + planned.scratch_bytes, _free_bytes(Path(recipe.out)), "its disk has free"),
+        (planned.disk_bytes + planned.scratch_bytes, _free_bytes(out), "its disk has free"),
     ):
         if needed > available:
             raise PartitionError(
