@@ -4,7 +4,8 @@
 
 Every run is a process of its own, and all make the same graph. The first has the machine's memory and divides by
 `--method`; the others have limits and whatever method these allow. Seconds are those after the graph was made, and of
-that the stages that every method shares, ordering and writing. Memory is private: anonymous and shared, sampled.
+that the stages that every method shares, ordering and writing. CPU seconds are of the
+whole command, and less moved by what else the machine does. Memory is private: anonymous and shared, sampled.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     given = {"scale": options.scale, "parts": options.parts, "method": options.method, "memory": options.side}
     with tempfile.TemporaryDirectory(dir=options.folder) as out:
         given |= {"out": str(Path(out) / "graph")}
+        begun = time.process_time()
         outcome = partition(Recipe.build(options.source, {key: value for key, value in given.items() if value}))
         manifest = outcome.manifest
         return {
             "seconds": sum(value for name, value in outcome.seconds.items() if name != "read"),
             "shared": outcome.seconds["order edges"] + outcome.seconds["write"],
-            "read": outcome.seconds["read"],
+            "cpu": time.process_time() - begun,
             "private": outcome.peak_private_bytes,
             "cut": manifest.edge_cut / max(manifest.num_edges, 1),
             "edges": manifest.num_edges,
@@ -63,7 +66,7 @@ def main() -> None:
         return
     whole = measure(options, "")
     print(f"{options.source} at {options.scale:g}, {whole['edges']:,} stored edges, {options.parts} parts")
-    print("memory      method  seconds  ratio  order+write  ratio  private GiB     cut")
+    print("memory      method  seconds  ratio  order+write  ratio  CPU s  ratio  private GiB     cut")
     for memory in ("", *options.memory):
         found = measure(options, memory) if memory else whole
         kept = not memory or found["private"] <= parse_bytes("memory", memory)
@@ -71,6 +74,7 @@ def main() -> None:
             f"{memory or 'all':10}{found['method']:>8}"
             f"{found['seconds']:9.1f}{found['seconds'] / whole['seconds']:7.2f}"
             f"{found['shared']:13.1f}{found['shared'] / whole['shared']:7.2f}"
+            f"{found['cpu']:7.1f}{found['cpu'] / whole['cpu']:7.2f}"
             f"{found['private'] / 2**30:13.2f}{found['cut']:8.1%}  {'kept' if kept else 'NOT KEPT'}",
             flush=True,
         )

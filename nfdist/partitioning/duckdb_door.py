@@ -114,7 +114,7 @@ class Engine:
                 text = f"a graph of this size needs DuckDB to be ordered ({error}): pip install duckdb"
                 raise PartitionError(text) from error
             folder = self._opened.enter_context(folder_aside(self._beside))
-            settings = {
+            settings: dict[str, Any] = {
                 "memory_limit": f"{self._limit_bytes >> 10}KiB",
                 "threads": self._threads,
                 "temp_directory": str(folder),

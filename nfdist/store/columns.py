@@ -119,7 +119,9 @@ def sorting(ids: Any) -> NDArray[np.integer[Any]] | None:
 def repeated_ids(ids: Any, order: NDArray[np.integer[Any]] | None) -> Iterator[Any]:
     """The ids that occur more than once, each once, with what `sorting` gave for them."""
     last = None
-    for start in range(0, 0 if order is None else len(order) - 1, _ROWS_AT_ONCE):
+    if order is None:
+        return
+    for start in range(0, len(order) - 1, _ROWS_AT_ONCE):
         some = ids.take(pa.array(order[start : start + _ROWS_AT_ONCE + 1]))
         after = some.slice(1)
         for repeated in after.filter(pc.equal(some.slice(0, len(after)), after)):

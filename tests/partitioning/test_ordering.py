@@ -58,7 +58,8 @@ def test_in_edges_are_as_defined(tmp_path: Path, directed: bool, weighted: bool,
     assert found.indptr.dtype == found.sources.dtype == torch.int32
     assert told[-1][0] == len(wanted)
     if not weighted and not directed:
-        other = Adjacency.from_edges(*map(torch.from_numpy, (graph.sources, graph.targets)), graph.num_nodes)
+        sources, targets = (torch.from_numpy(ends) for ends in (graph.sources, graph.targets))
+        other = Adjacency.from_edges(sources, targets, graph.num_nodes)
         assert torch.equal(found.sources, other.symmetrized().sources)
 
 

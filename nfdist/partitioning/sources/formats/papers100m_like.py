@@ -26,7 +26,7 @@ from nfdist.partitioning.sources.formats.synthetic import draw_communities
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.workspace import Workspace
-from nfdist.store.ranges import offsets
+from nfdist.store.ranges import Integers, offsets
 from nfdist.store.source_graph import TEST, TRAIN, VALID
 
 NAME = "papers100m-like"
@@ -143,15 +143,16 @@ class _Plan:
             targets[wrong] = stream.integers(self.num_nodes, size=len(wrong))
         return self._rows(sources), self._rows(targets)
 
-    def _out_degrees(self, stream: np.random.Generator, count: int, total: int) -> NDArray[np.int64]:
+    def _out_degrees(self, stream: np.random.Generator, count: int, total: int) -> Integers:
         """So many numbers that sum to `total`; in a small graph they are alike, or there might be too few to cite."""
         mean = total / count
         small = _LARGEST_OUT_DEGREE * mean > self.num_nodes // 2
         weights = stream.lognormal(sigma=0.0 if small else _SPREAD, size=count)
         np.minimum(weights, _LARGEST_OUT_DEGREE / 2 * weights.mean(), out=weights)
-        ends = np.floor(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
+        ends = offsets(np.zeros(count, np.int64))
+        ends[1:] = np.floor(np.cumsum(weights) / weights.sum() * total)
         ends[-1] = total
-        return np.diff(ends, prepend=0)
+        return ends[1:] - ends[:-1]
 
     def _cited(self, stream: np.random.Generator, places: Any, sources: NDArray[np.int64]) -> NDArray[np.int64]:
         communities = self._communities(places)
@@ -178,7 +179,7 @@ class _Plan:
         others = np.minimum(np.searchsorted(self.shares, self._uniform("class", places)), NUM_CLASSES - 1)
         return np.where(self._uniform("stray", places) < _OWN_CLASS, self.class_of[communities], others)
 
-    def _uniform(self, purpose: str, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _uniform(self, purpose: str, places: NDArray[np.int64]) -> NDArray[Any]:
         """A number from 0 to 1 for every place."""
         key = torch.full((), seeds.derive(self.seed, NAME, purpose))
         bits = seeds.hash_ids(key, torch.from_numpy(places)).numpy().view(np.uint64)

@@ -10,6 +10,7 @@ tell little of one node and much of its neighborhood.
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ class _Plan:
 
 def draw_communities(
     stream: np.random.Generator, num_nodes: int, num_classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
     """The share of every class, its number of communities, and where the nodes of each of these end, class by class."""
     prior = np.arange(1, num_classes + 1) ** -_CLASS_EXPONENT
     prior /= prior.sum()
