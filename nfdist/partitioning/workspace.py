@@ -17,6 +17,7 @@ from nfdist.scratch import Scratch
 _SHARE_OF_ARRAYS, _SHARE_OF_SORTS = 0.25, 0.40
 LEAST_BYTES = 256 << 20  # beside what the process itself takes
 _BYTES_AT_ONCE_SHARE = 1 / 64
+_BYTES_OF_A_THREAD = 128 << 20  # of DuckDB, which sorts a run of its own
 
 
 def _not_told(done: int, total: int) -> None:
@@ -53,7 +54,7 @@ class Workspace:
         cure = "choose an --out on a disk"
         for_arrays, for_sorts = shares(free)
         scratch = Scratch(for_arrays, folder, "partitioning", cure, PartitionError)
-        threads = len(os.sched_getaffinity(0))
+        threads = max(1, min(len(os.sched_getaffinity(0)), for_sorts // _BYTES_OF_A_THREAD))
         rows_at_once = max(1 << 16, min(1 << 22, int(free * _BYTES_AT_ONCE_SHARE) // 16))
         with Engine(for_sorts, threads, folder / out.name) as engine:
             yield Workspace(scratch, engine, rows_at_once, memory_bytes, told)
