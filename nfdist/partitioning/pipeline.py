@@ -1,5 +1,6 @@
 """From a source to a partition on disk: read, order the edges by target, divide, write."""
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -93,13 +94,33 @@ def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
             graph = replace(graph, sources=NO_EDGES, targets=NO_EDGES, weights=None)  # they are ordered now
             workspace.engine.close()  # its memory and disk are needed no more
             with stage("write"):
-                indptr, sources = in_edges.indptr.numpy(), in_edges.sources.numpy()
-                weights = None if in_edges.weights is None else in_edges.weights.numpy()
-                how = recipe.parts, recipe.as_dict(), recipe.directed
-                manifest = write_partition(
-                    out, graph, indptr, sources, assignment, *how, weights=weights, scratch=workspace.scratch
-                )
+                manifest = _write(recipe, graph, in_edges, assignment, out, workspace)
     return Outcome(manifest, seconds, watch.peak_private_bytes)
+
+
+def _write(
+    recipe: Recipe,
+    graph: SourceGraph,
+    in_edges: Adjacency,
+    assignment: NDArray[np.int64],
+    out: Path,
+    workspace: Workspace,
+) -> Manifest:
+    written = itertools.accumulate(np.bincount(assignment, minlength=recipe.parts).tolist())
+    return write_partition(
+        out,
+        graph,
+        in_edges.indptr.numpy(),
+        in_edges.sources.numpy(),
+        assignment,
+        recipe.parts,
+        recipe.as_dict(),
+        recipe.directed,
+        progress=lambda rows: workspace.told(next(written), graph.num_nodes),
+        edges_at_once=workspace.rows_at_once,
+        weights=None if in_edges.weights is None else in_edges.weights.numpy(),
+        scratch=workspace.scratch,
+    )
 
 
 def _with_method(recipe: Recipe, in_edges: Adjacency, workspace: Workspace) -> Recipe:

@@ -15,7 +15,7 @@ from nfdist.scratch import Scratch
 
 # Shares of what the process does not hold yet. The others are for batches and for numbers of every node on their way.
 _SHARE_OF_ARRAYS, _SHARE_OF_SORTS = 0.25, 0.40
-LEAST_BYTES = 256 << 20  # beside what the process itself takes
+LEAST_BYTES = 512 << 20  # beside what the process itself takes
 _BYTES_AT_ONCE_SHARE = 1 / 64
 _BYTES_OF_A_THREAD = 128 << 20  # of DuckDB, which sorts a run of its own
 
