@@ -54,7 +54,10 @@ class Scratch:
             if size > self._left:
                 return self._file(size)
             self._left -= size
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"unable to allocate {size / 2**20:,.0f} MiB") from error
         # Rows are read in the order of edges: with pages of 4 KiB half of that time goes into finding the page.
         memory.madvise(mmap.MADV_HUGEPAGE)
         weakref.finalize(memory, self._give_back, size)

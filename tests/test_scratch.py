@@ -27,6 +27,8 @@ def test_arrays_beyond_the_limit_are_no_private_memory(tmp_path: Path) -> None:
     assert scratch.has_room(1 << 20)
     assert scratch.array((0, 3), np.int8).shape == (0, 3)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MemoryError, match="unable to allocate 4,294,967,296 MiB"):
+        Scratch().take(1 << 52)
 
 
 def test_messages_are_those_of_the_work(tmp_path: Path) -> None:
