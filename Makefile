@@ -96,6 +96,7 @@ bench-sparse: .venv/ready
 bench-partition: .venv/ready
 	$(BIN)/python benchmarks/partition.py --full
 	$(BIN)/python benchmarks/stream.py
+	$(BIN)/python benchmarks/partition_memory.py
 	$(BIN)/python benchmarks/store.py
 
 bench-train: .venv/ready

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nfdist.partitioning.pipeline import order_edges, partition
+from nfdist.partitioning.ordering import order_edges
+from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceOptions, load
 from nfdist.sparse.dgl_door import dgl

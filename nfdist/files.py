@@ -54,6 +54,21 @@ def written_aside(
 
 
 @contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path` for what is needed while that is made; it is removed when the block ends.
+
+    What dead processes left is removed, too.
+    """
+    remove_stale(path.parent, path.name)
+    aside = _aside(path)
+    try:
+        aside.mkdir()
+        yield aside
+    finally:
+        _delete(aside)
+
+
+@contextmanager
 def replaced(path: Path) -> Iterator[Path]:
     """A temporary sibling that takes the place of a file when the block ends, and is removed when the block raises."""
     remove_stale(path.parent, path.name)

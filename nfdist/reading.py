@@ -12,6 +12,7 @@ from nfdist.errors import NfdistError, PartitionError
 
 _LARGE_BYTES, _LARGEST_EXPANSION = 1 << 30, 500
 _ROWS_TRIED = 16
+_PAGES_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 26  # files below are small enough to hide a text that is repeated without end
 
 
@@ -61,6 +62,23 @@ def read_parquet(file: Path, names: Sequence[str] | None = None, words: Sequence
                 continue
             table = table.set_column(place, table.field(place).name, column.cast(column.type.value_type))
     return table
+
+
+def parquet_types(file: Path, names: Sequence[str]) -> dict[str, Any]:
+    """What `parquet_batches` gives: the types of columns, of plain values where the file numbers them."""
+    with pyarrow.parquet.ParquetFile(file) as opened:
+        schema = opened.schema_arrow
+        check_distinct(file, schema.names, names)
+        kinds = {name: schema.field(name).type for name in names}
+        check_expansion(file, opened.metadata.num_rows * sum(map(_width, kinds.values())), file.stat().st_size)
+    plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    return {name: pa.large_string() if str(kind) == "string_view" else kind for name, kind in plain.items()}
+
+
+def parquet_batches(file: Path, names: Sequence[str], rows_at_once: int) -> Iterator[Any]:
+    """Some columns of a Parquet file in batches; of its groups of rows, which may be large, no more than pages."""
+    with pyarrow.parquet.ParquetFile(file, buffer_size=_PAGES_BYTES, pre_buffer=False) as opened:
+        yield from opened.iter_batches(rows_at_once, columns=list(names), use_threads=False)
 
 
 def check_distinct(file: Path, names: Sequence[str], wanted: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ model
 graph cleaning
 attention store sparse.knn sparse.metis runs observe
 children
-collectives rendezvous remote sparse settings signals
+collectives rendezvous remote sparse settings signals scratch
 config world seeds log files reading attempts devices plugins layout
 fields memory svg
 errors
@@ -78,7 +78,10 @@ def test_the_type_of_a_device_is_asked_for_in_few_places() -> None:
     assert found - allowed == {"devices.py", "rendezvous.py"}
 
 
-@pytest.mark.parametrize(("name", "door"), [("dgl", "sparse/dgl_door.py"), ("optuna", "tune/optuna_door.py")])
+@pytest.mark.parametrize(
+    ("name", "door"),
+    [("dgl", "sparse/dgl_door.py"), ("optuna", "tune/optuna_door.py"), ("duckdb", "partitioning/duckdb_door.py")],
+)
 def test_only_one_module_imports_what_may_be_missing(name: str, door: str) -> None:
     pattern = rf"^\s*(import|from) {name}\b"
     importers = [path for path in MODULES if re.search(pattern, path.read_text(), re.MULTILINE)]

@@ -21,7 +21,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="the directory or URI to make; a recipe has one of its own")
-    parser.add_argument("--method", choices=METHODS, help="how to divide the nodes (default metis)")
+    parser.add_argument("--method", choices=METHODS, help="how to divide the nodes (default metis where it fits)")
     parser.add_argument("--assignment", metavar="FILE", help="with --method file: a part number a line, by node")
     parser.add_argument("--json", action="store_true", help="print the outcome as one line, the last of stdout")
 
@@ -31,6 +31,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", metavar="SOURCE", help="a name, a path, a URI, or a recipe such as partitions/cora.toml"
     )
+    parser.add_argument("--memory", metavar="SIZE", help="the most that may be held privately, such as 4GiB")
     parser.add_argument("--parts", type=int, metavar="P", help="how many parts")
     parser.add_argument("--split", help="official, or random:0.5/0.25/0.25 of the labeled nodes")
     parser.add_argument("--split-index", type=int, help="which of several official splits (from 0)")
@@ -39,7 +40,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--normalize-features", choices=("none", "row"), help="row: each row sums to 1")
     parser.add_argument("--task", choices=("single", "binary", "multi"), help="when the labels do not tell")
     parser.add_argument("--directed", action="store_true", default=None, help="keep the edges exactly as given")
-    parser.add_argument("--scale", type=float, help="of amazon2m-like: 0.01 is a hundredth of its nodes")
+    parser.add_argument("--scale", type=float, help="of made graphs: 0.01 is a hundredth of the nodes")
     for column in ("id", "label", "split", "source", "target"):
         parser.add_argument(f"--{column}-column", metavar="NAME", help=f"the {column} column of tables")
     parser.add_argument("--feature-columns", nargs="+", metavar="NAME", help="the feature columns of tables")
@@ -71,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
     share = manifest.edge_cut / max(manifest.num_edges, 1)
     print(
         f"{recipe.out}: {len(manifest.parts)} parts, {manifest.num_nodes:,} nodes, {manifest.num_edges:,} edges, "
-        f"{share:.1%} of them cut, in {seconds:.1f} s and {outcome.peak_memory_bytes / 2**30:.2f} GiB"
+        f"{share:.1%} of them cut, in {seconds:.1f} s and {outcome.peak_private_bytes / 2**30:.2f} GiB, "
+        f"{outcome.peak_memory_bytes / 2**30:.2f} GiB with mapped files"
     )
     if options.json:
         result = {
@@ -81,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
             "edge_cut": manifest.edge_cut,
             "seconds": seconds,
             "peak_memory_bytes": outcome.peak_memory_bytes,
+            "peak_private_bytes": outcome.peak_private_bytes,
         }
         print(json.dumps(result))
     return 0

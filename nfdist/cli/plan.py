@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nfdist import log
 from nfdist.cli.partition import add_source_arguments, recipe_of
 from nfdist.errors import ConfigError, PartitionError
-from nfdist.memory import available_bytes, parse_bytes
+from nfdist.memory import available_bytes, host_bytes, parse_bytes
+from nfdist.partitioning.choices import METHODS
 
 if TYPE_CHECKING:  # what needs torch is imported when a job is planned
     from nfdist.config import Config
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what needs torch is imported when a job is planned
     from nfdist.plan.stages import PlannedStage
 
 GIB = 2**30
-JOB_OPTIONS = ("ranks", "ranks_per_host", "memory", "gpu_memory")
+JOB_OPTIONS = ("ranks", "ranks_per_host", "gpu_memory")  # and --memory, which is of sources, too
 
 LOADS = ("nfdist.partitioning.planning",)
 EXAMPLES = (
@@ -28,10 +28,12 @@ EXAMPLES = (
     ("nfdist plan cora-partition --ranks 2 --memory 8GiB", "training, evaluation and prediction on two workers"),
 )
 
+PLANNED = tuple(method for method in METHODS if method != "file")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
-    parser.add_argument("--method", choices=("metis", "random"), help="how the nodes will be divided (default metis)")
+    parser.add_argument("--method", choices=PLANNED, help="how the nodes will be divided (default metis where it fits)")
     parser.set_defaults(out=".")
     parser.add_argument("--json", action="store_true", help="print the plan as one line, the last of stdout")
     parser.add_argument(
@@ -43,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("training, evaluation and prediction of a partition, CONFIG.toml or run")
     job.add_argument("--ranks", type=int, help="how many workers, all hosts together (default 1)")
     job.add_argument("--ranks-per-host", type=int, metavar="R", help="how many of them share a host (default: all)")
-    job.add_argument("--memory", metavar="SIZE", help="of a host, such as 64GiB (default: what is available here)")
     job.add_argument("--gpu-memory", metavar="SIZE", help="of the GPU of a worker, such as 40GiB (default: that here)")
 
 
@@ -84,25 +85,29 @@ def _plan_partitioning(options: argparse.Namespace) -> int:
     with fetched(recipe.source, PartitionError) as source:
         found = counts(source, recipe.options)
     planned = plan(recipe, found)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = recipe.memory_bytes or host_bytes()
     free = shutil.disk_usage(".").free
     print(
         f"{recipe.source}: {found.nodes:,} nodes, {found.edges:,} edges listed, {planned.stored_edges:,} to store, "
         f"{found.features:,} features"
     )
     for stage in planned.stages:
-        print(f"  {stage.name:<12} {stage.peak_bytes / GIB:8.2f} GiB {stage.seconds:8.0f} s")
-    print(f"  disk         {planned.disk_bytes / GIB:8.2f} GiB of {free / GIB:.0f} GiB free")
+        beside = f"{stage.scratch_bytes / GIB:8.2f} GiB of files for a while" if stage.scratch_bytes else ""
+        by = f" ({planned.method})" if stage.name == "divide" else ""
+        print(f"  {stage.name + by:<16} {stage.peak_bytes / GIB:8.2f} GiB {stage.seconds:8.0f} s {beside}".rstrip())
+    print(f"  disk             {planned.disk_bytes / GIB:8.2f} GiB of {free / GIB:.0f} GiB free")
     if planned.peak_bytes > memory:
-        log.warn(
-            f"this machine has {memory / GIB:.1f} GiB, too little for a peak of {planned.peak_bytes / GIB:.1f} GiB"
-        )
-    if planned.disk_bytes > free:
-        log.warn(f"this disk has {free / GIB:.1f} GiB free, too little for {planned.disk_bytes / GIB:.1f} GiB")
+        has = "--memory allows" if recipe.memory else "this machine has"
+        log.warn(f"{has} {memory / GIB:.1f} GiB, too little for a peak of {planned.peak_bytes / GIB:.1f} GiB")
+    needed = planned.disk_bytes + planned.scratch_bytes
+    if needed > free:
+        log.warn(f"this disk has {free / GIB:.1f} GiB free, too little for {needed / GIB:.1f} GiB")
     if options.json:
         result = {"stages": [asdict(stage) for stage in planned.stages], "stored_edges": planned.stored_edges}
-        fits = planned.peak_bytes <= memory and planned.disk_bytes <= free
-        print(json.dumps({**result, "peak_bytes": planned.peak_bytes, "disk_bytes": planned.disk_bytes, "fits": fits}))
+        fits = planned.peak_bytes <= memory and needed <= free
+        disk = {"disk_bytes": planned.disk_bytes, "scratch_bytes": planned.scratch_bytes}
+        told = {"method": planned.method, "peak_bytes": planned.peak_bytes, **disk, "fits": fits}
+        print(json.dumps({**result, **told}))
     return 0
 
 

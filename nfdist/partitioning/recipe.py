@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nfdist.errors import ConfigError
+from nfdist.memory import parse_bytes
 from nfdist.partitioning.assign import METHODS
 from nfdist.partitioning.sources import SourceOptions
 from nfdist.remote import refuse_uri
@@ -19,14 +20,18 @@ SOURCE_KEYS = tuple(field.name for field in dataclasses.fields(SourceOptions))
 
 @dataclass(frozen=True)
 class Recipe:
-    """A source, how to read it, into how many parts and where to."""
+    """A source, how to read it, into how many parts and where to.
+
+    Without a method METIS divides the nodes, where it fits into `memory` or, without that, into this machine's.
+    """
 
     source: str
     parts: int
     out: str
-    method: str = "metis"
+    method: str = ""
     assignment: str = ""
     directed: bool = False
+    memory: str = ""
     options: SourceOptions = dataclasses.field(default_factory=SourceOptions)
 
     def __post_init__(self) -> None:
@@ -36,7 +41,9 @@ class Recipe:
         for name, what in (("source", "a dataset or a path"), ("out", "the directory to make")):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is empty: name {what}")
-        if self.method not in METHODS:
+        if self.memory:
+            parse_bytes("memory", self.memory)
+        if self.method and self.method not in METHODS:
             raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if (self.method == "file") != bool(self.assignment):
             raise ConfigError("method file and --assignment FILE go together")
@@ -66,9 +73,14 @@ class Recipe:
         options = {key: merged.pop(key) for key in SOURCE_KEYS if key in merged}
         return Recipe(**merged, options=SourceOptions(**options))
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """What partitioning may hold privately; None for what this machine has."""
+        return parse_bytes("memory", self.memory) if self.memory else None
+
     def as_dict(self) -> dict[str, Any]:
-        """The recipe as a manifest records it."""
-        return dataclasses.asdict(self)
+        """The recipe as a manifest records it: without the memory, which does not change what is written."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if key != "memory"}
 
 
 def _uses(columns: Any) -> dict[str, Any]:

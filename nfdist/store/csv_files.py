@@ -46,6 +46,37 @@ def read_columns(
         _refuse_cells(file, error, names, types)
         raise
     _refuse_bytes(file, table.schema)
+    return _with_gaps(table, options, verbatim)
+
+
+def read_types(file: Path, names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> dict[str, Any]:
+    """What `read_columns` reads the columns as: a type that the first lines suggest may not be that of all lines."""
+    options = _options(names, types)
+    with pyarrow.csv.open_csv(file, convert_options=options) as stream:
+        kinds = dict(zip(stream.schema.names, stream.schema.types, strict=True))
+    for name, kind in kinds.items():
+        if name not in (types or {}) and not is_text(kind):
+            kinds[name] = read_columns(file, [name]).schema.field(name).type
+    return kinds
+
+
+def read_batches(
+    file: Path, names: Sequence[str], types: Mapping[str, pa.DataType], verbatim: Sequence[str] = ()
+) -> Iterator[Any]:
+    """`read_columns` in batches, with a type for every column."""
+    options = _options(names, types)
+    try:
+        with pyarrow.csv.open_csv(file, convert_options=options) as stream:
+            for batch in stream:
+                _refuse_bytes(file, batch.schema)
+                yield from _with_gaps(pa.Table.from_batches([batch]), options, verbatim).to_batches()
+    except pa.ArrowInvalid as error:
+        _refuse_cells(file, error, names, types)
+        raise
+
+
+def _with_gaps(table: pa.Table, options: Any, verbatim: Sequence[str]) -> pa.Table:
+    """Columns of text without NA and the like, which stand for no value."""
     absent = pa.array(options.null_values, pa.string())
     for place, name in enumerate(table.column_names):
         column = table.column(place)

@@ -11,22 +11,26 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from nfdist.errors import NfdistError, PartitionError
-from nfdist.reading import check_distinct, check_expansion, read_parquet, reading
+from nfdist.reading import check_distinct, check_expansion, parquet_batches, parquet_types, read_parquet, reading
+from nfdist.scratch import Scratch
 from nfdist.store import csv_files
 from nfdist.store.columns import spelled_integers
+from nfdist.store.spooled import spooled
 
 SUFFIXES = (".parquet", ".csv")
 _ROWS_AT_ONCE = 1 << 16
+_EXPANSION = 4
 _MOST_NAMED = 30
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some columns of all files of a table, and how many rows each file has."""
+    """Some columns of all files of a table, and how many rows each file has; `first` of these come before."""
 
     table: pa.Table
     counts: tuple[tuple[Path, int], ...]
+    first: int = 0
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         return self.table[name]
@@ -39,8 +43,13 @@ class Rows:
         """What messages call the table: its first file."""
         return str(self.counts[0][0])
 
+    def slice(self, start: int, count: int) -> "Rows":
+        """Some consecutive rows."""
+        return Rows(self.table.slice(start, count), self.counts, self.first + start)
+
     def place(self, row: int) -> str:
         """The file of a row and its number there, from 1."""
+        row += self.first
         for file, count in self.counts:
             if row < count:
                 return f"{file}: row {row + 1}"
@@ -73,12 +82,19 @@ class Table:
         return frozenset(_folder_columns(self.root, self.files[0]))
 
     def read(
-        self, names: Sequence[str], types: Mapping[str, pa.DataType] | None = None, verbatim: Sequence[str] = ()
+        self,
+        names: Sequence[str],
+        types: Mapping[str, pa.DataType] | None = None,
+        verbatim: Sequence[str] = (),
+        scratch: Scratch | None = None,
     ) -> Rows:
         """Some columns of all files; `types` are for CSV, whose values have none of their own.
 
-        There NA, null and the like are missing values, except in `verbatim` columns, where they are words.
+        There NA, null and the like are missing values, except in `verbatim` columns, where they are words. What has no
+        room in the memory of `scratch` passes in batches into a file there.
         """
+        if scratch is not None and not scratch.has_room(sum(map(_expected_bytes, self.files))):
+            return self._read_in_batches(names, types, verbatim, scratch)
         parts = []
         for file in self.files:
             inside = _folder_columns(self.root, file)
@@ -101,6 +117,54 @@ class Table:
                 if numbers is not None:
                     whole = whole.set_column(whole.schema.get_field_index(name), name, numbers)
             return Rows(whole, counts)
+
+    def _read_in_batches(
+        self,
+        names: Sequence[str],
+        types: Mapping[str, pa.DataType] | None,
+        verbatim: Sequence[str],
+        scratch: Scratch,
+    ) -> Rows:
+        """The same rows, mapped from a file; texts are not numbered there."""
+        kinds = [self._kinds(file, names, types) for file in self.files]
+        with reading(self.files[0].parent):
+            schema = pa.unify_schemas(kinds, promote_options="permissive")
+            for name in self.in_folders.intersection(names):
+                schema = schema.set(schema.get_field_index(name), pa.field(name, self._kind_in_folders(name)))
+        counts = dict.fromkeys(self.files, 0)
+
+        def batches() -> Iterator[Any]:
+            for file, kind in zip(self.files, kinds, strict=True):
+                inside = _folder_columns(self.root, file)
+                own = [name for name in names if name not in inside]
+                with reading(file):
+                    read = (
+                        csv_files.read_batches(file, own, dict(zip(kind.names, kind.types, strict=True)), verbatim)
+                        if self.is_csv
+                        else parquet_batches(file, own, _ROWS_AT_ONCE)
+                    )
+                    for batch in read:
+                        part = pa.Table.from_batches([batch])
+                        for name in inside:
+                            part = part.append_column(name, pa.array([inside[name]] * len(part), pa.string()))
+                        counts[file] += len(part)
+                        yield from part.select(list(names)).cast(schema).to_batches()
+
+        return Rows(spooled(batches(), schema, scratch), tuple(counts.items()))
+
+    def _kinds(self, file: Path, names: Sequence[str], types: Mapping[str, pa.DataType] | None) -> pa.Schema:
+        """What the columns of a file are read as."""
+        inside = _folder_columns(self.root, file)
+        own = [name for name in names if name not in inside]
+        with reading(file):
+            found = csv_files.read_types(file, own, types) if self.is_csv else parquet_types(file, own)
+        return pa.schema([(name, pa.string() if name in inside else found[name]) for name in names])
+
+    def _kind_in_folders(self, name: str) -> pa.DataType:
+        values = [_folder_columns(self.root, file)[name] for file in self.files]
+        return (
+            pa.string() if spelled_integers(pa.chunked_array([pa.array(values, pa.string())])) is None else pa.int64()
+        )
 
     def scan_text(self, names: Sequence[str]) -> Iterator[tuple[Path, int, Any]]:
         """Columns of text batch by batch, with their file and the number of their first row there, from 0."""
@@ -192,6 +256,11 @@ def _folder_columns(root: Path, file: Path) -> dict[str, str | None]:
     folders = () if file == root else file.relative_to(root).parts[:-1]
     pairs = (part.split("=", 1) for part in folders if "=" in part)
     return {unquote(name): None if value == _HIVE_NULL else unquote(value) for name, value in pairs}
+
+
+def _expected_bytes(file: Path) -> int:
+    """About what a file takes in memory."""
+    return _EXPANSION * file.stat().st_size
 
 
 def _with_folder_columns(schema: pa.Schema, root: Path, files: Sequence[Path]) -> pa.Schema:

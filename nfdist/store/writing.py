@@ -1,19 +1,20 @@
 """Write a graph as a partition: nodes renumbered so that a part owns one range, part by part, whole or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import scipy.sparse
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.files import written_aside
+from nfdist.scratch import Scratch
 from nfdist.store.arrow_files import integer_type, rows_of, write_columns
+from nfdist.store.columns import repeated_ids, sorting, take_ids
 from nfdist.store.gate import StoredFile, WholeFile, recorded
 from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, WEIGHTS, Manifest, Part, part_directory, part_file
 from nfdist.store.ranges import Integers, joined, offsets, pieces
@@ -21,6 +22,7 @@ from nfdist.store.schema import Schema
 from nfdist.store.source_graph import SPLIT_NAMES, TRAIN, SourceGraph
 
 EDGES_AT_ONCE = 1 << 22
+ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Renumbering:
         """Rows keep their order within a part."""
         num_nodes = len(assignment)
         narrow = np.uint16 if num_parts < 2**16 else np.int64  # numpy sorts 16-bit numbers in linear time
-        rows = np.argsort(assignment.astype(narrow, copy=False), kind="stable")
-        node_ids = np.empty(num_nodes, dtype=integer_type(num_nodes))
+        index_type = integer_type(num_nodes)
+        rows = np.argsort(assignment.astype(narrow, copy=False), kind="stable").astype(index_type, copy=False)
+        node_ids = np.empty(num_nodes, dtype=index_type)
         node_ids[rows] = np.arange(num_nodes, dtype=node_ids.dtype)
         bounds = offsets(np.bincount(assignment, minlength=num_parts))
         return Renumbering(rows, node_ids, bounds.astype(np.int64, copy=False))
@@ -58,12 +61,14 @@ def write_partition(
     progress: Callable[[int], None] | None = None,
     edges_at_once: int = EDGES_AT_ONCE,
     weights: NDArray[np.float32] | None = None,
+    scratch: Scratch | None = None,
 ) -> Manifest:
     """Write the graph with in-edges sources[indptr[t] : indptr[t + 1]] of row t; the directory must not exist.
 
     `weights` stand beside the sources; those of an edge that is there twice must be the same.
-    `progress` is called after each part with the number of its nodes. Extra memory is that of the largest part.
+    `progress` is called after each part with the number of its nodes. Columns of one part at a time are in `scratch`.
     """
+    scratch = scratch or Scratch()
     _check(graph, indptr, sources, assignment, num_parts)
     assignment = assignment.astype(np.int64, copy=False)
     original_ids = _arrow_ids(graph.original_ids)
@@ -79,13 +84,13 @@ def write_partition(
             write_columns(aside / name, columns)
             files[name] = recorded(aside / name)
 
-        store(IDS_FILE, _sorted_ids(original_ids, renumbering.node_ids.astype(index_type, copy=False)))
+        store(IDS_FILE, _sorted_ids(original_ids, renumbering.node_ids.astype(index_type, copy=False), scratch))
         for number in range(num_parts):
             (aside / part_directory(number)).mkdir()
             rows = renumbering.rows_of_part(number)
-            for column, columns in _node_files(graph, original_ids, rows).items():
+            for column, columns in _node_files(graph, original_ids, rows, scratch):
                 store(part_file(number, column), columns)
-            edges = _in_edges(indptr, sources, weights, rows, renumbering, index_type, edges_at_once)
+            edges = _in_edges(indptr, sources, weights, rows, renumbering, index_type, edges_at_once, scratch)
             for name, values in zip(("indptr", "sources", WEIGHTS), edges, strict=True):
                 if values is not None:
                     store(part_file(number, name), {name: pa.array(values)})
@@ -97,26 +102,50 @@ def write_partition(
     return manifest
 
 
-def _node_files(graph: SourceGraph, original_ids: Any, rows: Integers) -> dict[str, dict[str, Any]]:
-    """The columns of a part's node files by the name of the file, features first for their alignment."""
+def _node_files(
+    graph: SourceGraph, original_ids: Any, rows: Integers, scratch: Scratch
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The names and columns of a part's node files, features first for their alignment."""
     chosen = _as_slice(rows)
     labels = graph.labels[chosen]
     table = {
-        "original_id": original_ids.take(pa.array(rows)),
+        "original_id": take_ids(original_ids, rows, scratch),
         "label": pa.array(labels.astype(np.int64)) if labels.ndim == 1 else rows_of(labels.astype(np.int8)),
         "split": pa.array(graph.split[chosen].astype(np.int8, copy=False)),
     }
     if not scipy.sparse.issparse(graph.features):
-        return {"nodes": {"features": rows_of(np.ascontiguousarray(graph.features[chosen])), **table}}
-    features = graph.features[rows]
-    features.sort_indices()
-    index_type = _sparse_index_type(graph.features)
-    return {
-        "nodes": table,
-        "features-indptr": {"indptr": pa.array(features.indptr.astype(index_type, copy=False))},
-        "features-indices": {"indices": pa.array(features.indices.astype(index_type, copy=False))},
-        "features-values": {"values": pa.array(features.data)},
-    }
+        yield "nodes", {"features": rows_of(_dense_rows(graph.features, chosen, rows, scratch)), **table}
+        return
+    yield "nodes", table
+    indptr, indices, values = sparse_rows(graph.features, rows, scratch)
+    yield "features-indptr", {"indptr": pa.array(indptr)}
+    yield "features-indices", {"indices": pa.array(indices)}
+    yield "features-values", {"values": pa.array(values)}
+
+
+def _dense_rows(features: NDArray[Any], chosen: Any, rows: Integers, scratch: Scratch) -> NDArray[Any]:
+    """Some rows, in one piece."""
+    if isinstance(chosen, slice):
+        return np.ascontiguousarray(features[chosen])
+    taken = scratch.array((len(rows), features.shape[1]), features.dtype)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        piece = slice(start, start + ROWS_AT_ONCE)
+        np.take(features, rows[piece], axis=0, out=taken[piece], mode="clip")
+    return taken
+
+
+def sparse_rows(features: Any, rows: Integers, scratch: Scratch) -> tuple[Integers, Integers, NDArray[Any]]:
+    """Some rows of a CSR array as its three parts, columns ascending within a row."""
+    index_type = _sparse_index_type(features)
+    indptr = offsets(np.diff(features.indptr)[rows], index_type)
+    indices = scratch.array(int(indptr[-1]), index_type)
+    values = scratch.array(int(indptr[-1]), features.dtype)
+    for piece in pieces(np.diff(indptr), EDGES_AT_ONCE):
+        some = features[rows[piece]]
+        some.sort_indices()
+        place = slice(*indptr[[piece.start, piece.stop]])
+        indices[place], values[place] = some.indices, some.data
+    return indptr, indices, values
 
 
 def _in_edges(
@@ -127,13 +156,14 @@ def _in_edges(
     renumbering: Renumbering,
     index_type: Any,
     edges_at_once: int,
+    scratch: Scratch,
 ) -> tuple[Integers, Integers, NDArray[np.float32] | None]:
     """The in-edges of a part's rows, sources as node ids, ascending within a target, and what these weigh."""
     starts = indptr[rows].astype(np.int64, copy=False)
     counts = indptr[rows + 1] - starts
     part_indptr = offsets(counts, index_type)
-    part_sources = np.empty(int(part_indptr[-1]), dtype=index_type)
-    part_weights = None if weights is None else np.empty(len(part_sources), np.float32)
+    part_sources = scratch.array(int(part_indptr[-1]), index_type)
+    part_weights = None if weights is None else scratch.array(len(part_sources), np.float32)
     source_bits = len(renumbering.rows).bit_length()
     for piece in pieces(counts, edges_at_once):
         positions, place = joined(starts[piece], counts[piece]), slice(*part_indptr[[piece.start, piece.stop]])
@@ -151,14 +181,18 @@ def _in_edges(
 
 def _part(graph: SourceGraph, renumbering: Renumbering, number: int, part_sources: Integers) -> Part:
     start, stop = int(renumbering.bounds[number]), int(renumbering.bounds[number + 1])
-    foreign = part_sources[(part_sources < start) | (part_sources >= stop)]
     in_halo = np.zeros(graph.num_nodes, dtype=bool)
-    in_halo[foreign] = True
+    cut_edges = 0
+    for first in range(0, len(part_sources), EDGES_AT_ONCE):
+        some = part_sources[first : first + EDGES_AT_ONCE]
+        foreign = some[(some < start) | (some >= stop)]
+        in_halo[foreign] = True
+        cut_edges += len(foreign)
     return Part(
         start=start,
         stop=stop,
         edges=len(part_sources),
-        cut_edges=len(foreign),
+        cut_edges=cut_edges,
         halo_nodes=int(np.count_nonzero(in_halo)),
         train_nodes=int(np.count_nonzero(graph.split[renumbering.rows_of_part(number)] == TRAIN)),
     )
@@ -197,8 +231,10 @@ def _manifest(
     )
 
 
-def _arrow_ids(original_ids: NDArray[Any]) -> Any:
+def _arrow_ids(original_ids: Any) -> Any:
     """The user's ids as an Arrow array of int64 or strings."""
+    if isinstance(original_ids, pa.Array):
+        return original_ids
     if original_ids.dtype.kind in "iu":
         if original_ids.dtype == np.uint64 and len(original_ids) and original_ids.max() > np.iinfo(np.int64).max:
             raise PartitionError(f"original id {original_ids.max()} does not fit 64 bits with a sign: use strings")
@@ -212,14 +248,14 @@ def _arrow_ids(original_ids: NDArray[Any]) -> Any:
     return converted
 
 
-def _sorted_ids(original_ids: Any, node_ids: Integers) -> dict[str, Any]:
+def _sorted_ids(original_ids: Any, node_ids: Integers, scratch: Scratch) -> dict[str, Any]:
     """Original ids ascending, strings by their bytes, each with its node id; an id used twice is refused."""
-    order = pc.sort_indices(original_ids)
-    ascending = original_ids.take(order)
-    repeated = pc.equal(ascending.slice(1), ascending.slice(0, len(ascending) - 1)).index(True).as_py()
-    if repeated >= 0:
-        raise PartitionError(f"original id {ascending[repeated].as_py()!r} belongs to two nodes: ids must be unique")
-    return {"original_id": ascending, "node_id": pa.array(node_ids[order.to_numpy()])}
+    order = sorting(original_ids)
+    for repeated in repeated_ids(original_ids, order):
+        raise PartitionError(f"original id {repeated.as_py()!r} belongs to two nodes: ids must be unique")
+    if order is not None:
+        original_ids, node_ids = take_ids(original_ids, order, scratch), node_ids[order]
+    return {"original_id": original_ids, "node_id": pa.array(node_ids)}
 
 
 def _as_slice(rows: Integers) -> Any:

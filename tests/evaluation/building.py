@@ -17,7 +17,7 @@ from nfdist.graph.relation import build_relations
 from nfdist.graph.split import has_label
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw, Output
-from nfdist.partitioning.pipeline import order_edges
+from nfdist.partitioning.ordering import order_edges
 from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN, SourceGraph
 from nfdist.store.store import Store

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from nfdist.errors import PartitionError
-from nfdist.partitioning.edge_weights import edge_weights
-from nfdist.partitioning.pipeline import order_edges, partition
+from nfdist.partitioning.ordering import order_edges
+from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.store.manifest import Manifest
 from nfdist.store.store import Store
@@ -159,7 +159,8 @@ def test_sums_beyond_float32_name_their_node(weight: float, tmp_path: Path) -> N
 def test_copies_of_an_edge_weigh_the_same() -> None:
     graph = weighted_graph()
     edges = order_edges(graph, directed=True)
-    weights, targets = edge_weights(graph, edges, directed=True), edges.targets
+    weights, targets = edges.weights, edges.targets
+    assert weights is not None
     same = (edges.sources[1:] == edges.sources[:-1]) & (targets[1:] == targets[:-1])
     assert int(same.sum()) > 20
     assert torch.equal(weights[1:][same], weights[:-1][same])

@@ -72,7 +72,7 @@ def test_the_command_line_passes_the_same_checks(tmp_path: Path, capsys: pytest.
         (["--parts", "1" + "0" * 20], "parts cannot be 100000000000000000000"),
         (["--seed=-1"], "seed must be between 0 and"),
         (["--scale", "1e20"], "scale must be positive and at most 876"),
-        (["--scale", "0.5"], "scale 0.5 is for amazon2m-like alone"),
+        (["--scale", "0.5"], "scale 0.5 is for amazon2m-like, papers100m-like alone"),
         (["--knn", "5000"], "knn must be between 0 and 1000"),
         (["--split-index", "1"], "split_index 1 is for official splits, and digits gets a random one"),
         (["--out", ""], "out is empty"),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.reading import check_expansion, reading
+from nfdist.scratch import Scratch
 
 _KINDS = "biufU"  # booleans, integers, floats and text
 _BYTES_AT_ONCE = 1 << 24
@@ -23,15 +24,16 @@ _BYTES_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True)
 class Archive:
-    """An open .npz; `names` are those of its arrays."""
+    """An open .npz; `names` are those of its arrays, which are read into `scratch`."""
 
     path: Path
     members: zipfile.ZipFile
     names: tuple[str, ...]
+    scratch: Scratch
 
     @staticmethod
     @contextmanager
-    def open(path: Path) -> Iterator["Archive"]:
+    def open(path: Path, scratch: Scratch | None = None) -> Iterator["Archive"]:
         """The archive, refused when it cannot be read or names an array twice."""
         with reading(path):
             members = zipfile.ZipFile(path)
@@ -40,7 +42,7 @@ class Archive:
             for name, count in names.items():
                 if count > 1:
                     raise PartitionError(f"{path} holds {count} arrays called {name!r}: save it again with one of them")
-            yield Archive(path, members, tuple(names))
+            yield Archive(path, members, tuple(names), scratch or Scratch())
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """The shape and dtype of an array without its data."""
@@ -57,7 +59,7 @@ class Archive:
                 raise ValueError(f"{name} is said to take {info.compress_size:,} bytes of {size:,}")
             check_expansion(self.path, info.file_size, info.compress_size)
             with self.members.open(info) as stream:
-                return _read_array(stream, name, info.file_size)
+                return _read_array(stream, name, info.file_size, self.scratch)
 
     def _member(self, name: str) -> zipfile.ZipInfo:
         spelled = f"{name}.npy"
@@ -67,17 +69,17 @@ class Archive:
 def read_npy(path: Path) -> NDArray[Any]:
     """The array of an .npy file."""
     with reading(path), path.open("rb") as stream:
-        return _read_array(stream, path.name, path.stat().st_size)
+        return _read_array(stream, path.name, path.stat().st_size, Scratch())
 
 
-def _read_array(stream: Any, name: str, num_bytes: int) -> NDArray[Any]:
+def _read_array(stream: Any, name: str, num_bytes: int, scratch: Scratch) -> NDArray[Any]:
     shape, dtype, by_columns = _read_header(stream)
     if dtype.kind not in _KINDS or dtype.itemsize == 0:
         raise ValueError(f"{name} is of type {dtype}, neither numbers nor text")
     num_bytes -= stream.tell()
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != num_bytes:
         raise ValueError(f"{name} of shape {list(shape)} and type {dtype} does not fit its {num_bytes:,} bytes")
-    values = np.empty(math.prod(shape), dtype)
+    values = scratch.array(math.prod(shape), dtype)
     left = memoryview(values.view(np.uint8).data)
     while len(left):
         count = stream.readinto(left[:_BYTES_AT_ONCE])

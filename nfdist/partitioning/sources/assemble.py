@@ -12,7 +12,9 @@ from nfdist.partitioning.sources import feature_rows, splits, validation
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
+from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
+from nfdist.scratch import Scratch
 from nfdist.store.encoding import normalize_rows
 from nfdist.store.schema import Schema
 from nfdist.store.source_graph import TRAIN, SourceGraph, draw_split
@@ -20,10 +22,10 @@ from nfdist.store.source_graph import TRAIN, SourceGraph, draw_split
 _LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
 
 
-def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
+def assemble(raw: RawGraph, options: SourceOptions, workspace: Workspace) -> SourceGraph:
     """The checked graph of what was read."""
     table = raw.features if isinstance(raw.features, TableFeatures) else None
-    rows: Any = None if table else feature_rows.prepare(raw.features, raw.name)
+    rows: Any = None if table else feature_rows.prepare(raw.features, raw.name, workspace.scratch)
     num_nodes = len(table.rows) if table else rows.shape[0]
     validation.check_not_empty(raw.name, num_nodes)
     original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
@@ -35,14 +37,14 @@ def assemble(raw: RawGraph, options: SourceOptions) -> SourceGraph:
     names = {**raw.names, "normalize": options.normalize_features}
     if table:
         with reading(table.rows.name):  # texts may be none that can be decoded
-            encoded, columns, unused = table.encoded(split == TRAIN)
-        rows = feature_rows.prepare(encoded, raw.name)
+            encoded, columns, unused = table.encoded(split == TRAIN, workspace.scratch)
+        rows = feature_rows.prepare(encoded, raw.name, workspace.scratch)
         schema = Schema(columns, unused=unused, **names)
     else:
         validation.check_features(raw.name, rows, original_ids)
         schema = Schema.of_matrix(rows.shape[1], str(rows.dtype), **names)
     rows = _normalized(raw.name, rows, schema, original_ids)
-    ends = _choose_edges(raw, rows, schema, options.knn)
+    ends = _choose_edges(raw, rows, schema, options.knn, workspace.scratch)
     weights = None if options.knn else raw.weights
     if weights is not None:
         validation.check_weights(raw.name, weights, ends, original_ids)
@@ -127,7 +129,9 @@ def _choose_split(raw: RawGraph, labels: NDArray[Any], options: SourceOptions) -
     return draw_split(np.asarray(labeled), fractions, options.seed)
 
 
-def _choose_edges(raw: RawGraph, rows: Any, schema: Schema, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _choose_edges(
+    raw: RawGraph, rows: Any, schema: Schema, neighbors: int, scratch: Scratch
+) -> tuple[NDArray[Any], NDArray[Any]]:
     num_nodes = rows.shape[0]
     if neighbors:
         if len(raw.sources):
@@ -137,12 +141,16 @@ def _choose_edges(raw: RawGraph, rows: Any, schema: Schema, neighbors: int) -> t
     validation.check_edges(raw.name, raw.sources, raw.targets, num_nodes)
     if not len(raw.sources):
         raw.notes.append("the source has no edges (a graph can be made from its features: --knn K)")
-    return _signed(raw.sources), _signed(raw.targets)
+    return _signed(raw.sources, scratch), _signed(raw.targets, scratch)
 
 
-def _signed(ends: NDArray[Any]) -> NDArray[Any]:
-    # torch would compare a short number with the count of nodes in its own type.
-    return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
+def _signed(ends: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
+    # A short number would be compared with the count of nodes in its own type.
+    if ends.dtype in (np.int32, np.int64):
+        return ends
+    signed = scratch.array(len(ends), np.int64)
+    signed[:] = ends
+    return signed
 
 
 def _nearest_neighbors(rows: Any, neighbors: int) -> tuple[NDArray[Any], NDArray[Any]]:

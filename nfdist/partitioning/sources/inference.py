@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
-from nfdist.partitioning.sources.feature_rows import SPARSE_DENSITY
-from nfdist.store.columns import decoded, is_list, is_number, is_text, numbered, stack_lists, to_numbers
+from nfdist.partitioning.sources.feature_rows import SPARSE_DENSITY, joined_rows
+from nfdist.scratch import Scratch
+from nfdist.store.columns import check_lists, decoded, is_list, is_number, is_text, numbered, to_numbers
 from nfdist.store.encoding import category_values, encode, missing_values
 from nfdist.store.schema import BOOLEAN, CATEGORY, LIST, NUMBER, TEXT, FeatureColumn
 from nfdist.store.table_files import Rows
@@ -27,6 +28,7 @@ MANY_MISSING = 0.05  # the share of training nodes without a number from which o
 _WORDS_EXPECTED = 20  # of a text, to tell whether rows are sparse
 _SAYING = "[columns.NAME] as = ..., or --column NAME=..."
 _ROWS_ENOUGH = 10  # to tell that numbers are those of the rows
+_ROWS_AT_ONCE = 1 << 16
 _INDEXES = ("__index_level_", "Unnamed:")
 
 
@@ -39,12 +41,14 @@ class TableFeatures:
 
     rows: Rows
     names: tuple[str, ...]
-    ids: NDArray[Any]
+    ids: Any
     said: Mapping[str, str]
     chosen: tuple[str, ...]
     unused: Mapping[str, str]
 
-    def encoded(self, training: NDArray[np.bool_]) -> tuple[Any, tuple[FeatureColumn, ...], dict[str, str]]:
+    def encoded(
+        self, training: NDArray[np.bool_], scratch: Scratch | None = None
+    ) -> tuple[Any, tuple[FeatureColumn, ...], dict[str, str]]:
         """Features [n, f], the columns they came from, and why others were left out."""
         basis = training if training.any() else np.ones(len(self.rows), dtype=bool)
         compact = replace(self, rows=Rows(_compact(self.rows.table, self.names), self.rows.counts))
@@ -64,7 +68,8 @@ class TableFeatures:
         kinds = [self.rows[column.name].type for column in columns]
         halves = all(pa.types.is_float16(kind.value_type if is_list(kind) else kind) for kind in kinds)
         dtype = np.float16 if halves else np.float32
-        return encode(columns, compact.rows, dtype, are_sparse(columns)), tuple(columns), unused
+        encoded = _encode_in_batches(columns, compact.rows, dtype, scratch or Scratch())
+        return encoded, tuple(columns), unused
 
     def _inferred(self, name: str, basis: NDArray[np.bool_]) -> FeatureColumn | str:
         """What becomes of a column: features, or the reason why not."""
@@ -128,7 +133,7 @@ class TableFeatures:
     def _list(self, name: str, column: Any, known: NDArray[np.bool_], gaps: float) -> FeatureColumn:
         if not is_list(column.type):
             raise self._unlike(name, LIST, column.type)
-        width = stack_lists(column.slice(0, 1), f"{self.rows.name}, column {name!r}").shape[1]
+        width = check_lists(column, f"{self.rows.name}, column {name!r}")
         if width == 0:
             raise PartitionError(f"{self.rows.name}: the lists of column {name!r} are empty: {_cure(name)}")
         return _column(name, column, LIST, width)
@@ -209,11 +214,39 @@ def _is_row_number(column: pa.ChunkedArray) -> bool:
     return bool((np.diff(to_numbers(column)) == 1).all())
 
 
-def _is_copy(column: pa.ChunkedArray, ids: NDArray[Any]) -> bool:
-    same_kind = is_text(column.type) if ids.dtype == object else pa.types.is_integer(column.type)
-    if not same_kind or column.null_count or len(ids) < _ROWS_ENOUGH or column[0].as_py() != ids[0]:
+def _is_copy(column: pa.ChunkedArray, ids: Any) -> bool:
+    is_words = isinstance(ids, pa.Array) or ids.dtype == object
+    same_kind = is_text(column.type) if is_words else pa.types.is_integer(column.type)
+    if not same_kind or column.null_count or len(ids) < _ROWS_ENOUGH or column[0].as_py() != _plain(ids[0]):
         return False
-    return bool((decoded(column).to_numpy() == ids).all())
+    for start in range(0, len(ids), _ROWS_AT_ONCE):
+        cells, some = decoded(column.slice(start, _ROWS_AT_ONCE)), ids[start : start + _ROWS_AT_ONCE]
+        if not (
+            cells.to_numpy() == (some.to_numpy(zero_copy_only=False) if isinstance(some, pa.Array) else some)
+        ).all():
+            return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py() if isinstance(value, pa.Scalar) else value
+
+
+def _encode_in_batches(columns: list[FeatureColumn], rows: Rows, dtype: Any, scratch: Scratch) -> Any:
+    """Features [n, f] in `scratch`; a batch of rows is encoded as all of them would be."""
+    sparse = are_sparse(columns)
+    width = sum(column.width for column in columns)
+    batches = (encode(columns, rows.slice(start, _ROWS_AT_ONCE), dtype, sparse) for start in _starts(len(rows)))
+    if sparse:
+        return joined_rows(batches, width, scratch)
+    features = scratch.array((len(rows), width), dtype)
+    for start, batch in zip(_starts(len(rows)), batches, strict=True):
+        features[start : start + len(batch)] = batch
+    return features
+
+
+def _starts(count: int) -> range:
+    return range(0, max(count, 1), _ROWS_AT_ONCE)
 
 
 def _cure(name: str) -> str:

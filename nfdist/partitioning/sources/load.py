@@ -7,15 +7,17 @@ from nfdist.partitioning.sources.assemble import assemble
 from nfdist.partitioning.sources.formats.source_format import FORMATS, Located, SourceCounts
 from nfdist.partitioning.sources.locate import locate
 from nfdist.partitioning.sources.options import SourceOptions
+from nfdist.partitioning.workspace import Workspace
 from nfdist.store.source_graph import SourceGraph
 
 
-def load(source: str, options: SourceOptions) -> SourceGraph:
-    """The graph of a name or a path, checked and with its split."""
+def load(source: str, options: SourceOptions, workspace: Workspace | None = None) -> SourceGraph:
+    """The graph of a name or a path, checked and with its split; its arrays lie in a workspace."""
+    workspace = workspace or Workspace.unlimited()
     try:
         located = locate(source)
         _refuse_what_does_not_apply(located, options)
-        return assemble(located.format.read(located.path, located.name, options), options)
+        return assemble(located.format.read(located.path, located.name, options, workspace), options, workspace)
     except MemoryError:
         raise PartitionError(
             f"{source} does not fit the memory of this machine: nfdist plan says what it needs"
@@ -28,7 +30,7 @@ def counts(source: str, options: SourceOptions) -> SourceCounts:
     if located.format.count is not None:
         found = located.format.count(located.path, options)
     else:
-        found = SourceCounts.of(located.format.read(located.path, located.name, options))
+        found = SourceCounts.of(located.format.read(located.path, located.name, options, Workspace.unlimited()))
     return replace(found, edges=found.nodes * options.knn) if options.knn else found
 
 

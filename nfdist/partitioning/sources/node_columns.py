@@ -1,6 +1,5 @@
-"""From Arrow columns to arrays: the rows that edges name, labels and splits."""
+"""From Arrow columns to arrays: weights, labels and splits."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,32 +9,8 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import splits
-from nfdist.partitioning.sources.validation import check_known
-from nfdist.store.columns import cast_like, decoded, is_list, is_number, is_text, stack_lists, to_numbers
+from nfdist.store.columns import decoded, is_list, is_number, is_text, stack_lists, to_numbers
 from nfdist.store.source_graph import UNASSIGNED
-from nfdist.store.table_files import Rows
-
-
-def to_rows(
-    edges: Rows, ends: Sequence[str], ids: NDArray[Any], id_column: str, others: Sequence[str]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The rows of the nodes that both columns of edges name; `others` are further columns of the nodes."""
-    known = pa.array(ids) if ids.dtype.kind in "iu" else pa.array(ids, pa.large_string())
-    rows, unknown, count = [], None, 0
-    for end in ends:
-        edges.check_filled(end)
-        column = decoded(edges[end])
-        if not (is_text(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            raise PartitionError(f"{edges.name}: ends of edges must be integers or text, as ids are, got {column.type}")
-        found = pc.index_in(cast_like(column, known.type), value_set=known)
-        if found.null_count:
-            missing = pc.is_null(found)
-            count += found.null_count
-            unknown = unknown if unknown is not None else (column.filter(missing)[0].as_py(),)
-        else:
-            rows.append(found.to_numpy())
-    check_known(edges.name, unknown[0] if unknown else None, count, id_column, others)
-    return rows[0], rows[1]
 
 
 def to_weights(column: pa.ChunkedArray, where: str) -> NDArray[Any]:

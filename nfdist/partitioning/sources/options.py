@@ -22,7 +22,7 @@ class SourceOptions:
 
     `split` is "official", "random:0.5/0.25/0.25" or None: official where the source has one, else that random one.
     `columns` say how to use single ones, as in "age=number". `knn` 0 keeps the source's edges. `scale` is for
-    amazon2m-like alone.
+    made graphs alone.
     """
 
     split: str | None = None

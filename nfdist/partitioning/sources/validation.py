@@ -13,6 +13,7 @@ from nfdist.store.columns import check_unique
 from nfdist.store.table_files import told_columns
 
 _ROWS_AT_ONCE = 1 << 16
+_EDGES_AT_ONCE = 1 << 22
 _LEAST_CLASSES = 1000
 
 
@@ -62,22 +63,29 @@ def check_weights(name: str, weights: NDArray[Any], ends: tuple[Any, Any], origi
         )
     if weights.dtype.kind not in "iufb":
         raise PartitionError(f"{name}: edge weights must be numbers, got {weights.dtype}")
-    wrong = np.flatnonzero(~((weights >= 0) & (weights <= np.finfo(np.float32).max)))  # NaN is neither
-    if len(wrong):
-        source, target = (original_ids[rows[wrong[0]]] for rows in ends)
+    count, first = 0, -1
+    for start in range(0, len(weights), _EDGES_AT_ONCE):
+        some = weights[start : start + _EDGES_AT_ONCE]
+        wrong = np.flatnonzero(~((some >= 0) & (some <= np.finfo(np.float32).max)))  # NaN is neither
+        first = start + int(wrong[0]) if len(wrong) and first < 0 else first
+        count += len(wrong)
+    if count:
+        source, target = (original_ids[rows[first]] for rows in ends)
         raise PartitionError(
-            f"{name}: {len(wrong)} edge weights are negative, missing or not finite, the first is "
-            f"{weights[wrong[0]]} of the edge {source!s:.100} -> {target!s:.100}: repair or drop these edges"
+            f"{name}: {count} edge weights are negative, missing or not finite, the first is "
+            f"{weights[first]} of the edge {source!s:.100} -> {target!s:.100}: repair or drop these edges"
         )
 
 
-def check_ids(name: str, original_ids: NDArray[Any]) -> None:
+def check_ids(name: str, original_ids: Any) -> None:
     """Refuse node ids that are not one integer or text a node, or occur twice."""
+    if isinstance(original_ids, pa.Array):
+        return check_unique(name, original_ids)
     if original_ids.ndim != 1:
         raise PartitionError(f"{name}: node ids must be a list, got shape {list(original_ids.shape)}")
     if original_ids.dtype.kind not in "iuUO":
         raise PartitionError(f"{name}: node ids must be integers or text, got {original_ids.dtype}")
-    check_unique(name, pa.array(original_ids))
+    return check_unique(name, pa.array(original_ids))
 
 
 def check_known(name: str, unknown: Any, count: int, id_column: str, others: Sequence[str]) -> None:

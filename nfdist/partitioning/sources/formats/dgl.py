@@ -17,6 +17,7 @@ from nfdist.partitioning.sources.formats.source_format import SourceCounts, Sour
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_edges, check_integers, check_length, check_range
+from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
 from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import check_column
@@ -27,7 +28,7 @@ _COUNTS, _FILES = ("nodes", "edges", "parts"), ("part_graph", "node_feats", "edg
 _MASKS = {f"{word}_mask": code for word, code in splits.WORDS.items()}
 
 
-def read_graph(path: Path, name: str, options: SourceOptions) -> RawGraph:
+def read_graph(path: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The one graph of a DGL graph file; edge data is dropped with a note, except weights."""
     graph = _load_graph(path)
     check_edges(str(path), graph.sources, graph.targets, graph.num_nodes)
@@ -37,7 +38,7 @@ def read_graph(path: Path, name: str, options: SourceOptions) -> RawGraph:
     return raw
 
 
-def read_partition(path: Path, name: str, options: SourceOptions) -> RawGraph:
+def read_partition(path: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The whole graph of a partition's JSON, from the nodes and edges that each part owns."""
     about = read_about(path)
     ends = np.full((2, about.num_edges), -1)

@@ -8,6 +8,7 @@ from nfdist.errors import PartitionError
 from nfdist.partitioning.sources.formats.source_format import Located, SourceFormat, register
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import NO_EDGES, RawGraph
+from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
 
 FOLDERS = ("20news-bydate-train", "20news-bydate-test")
@@ -30,7 +31,7 @@ def find(name: str, folder: Path | None) -> Located | None:
     return Located(name, FORMAT, folder and folder / FOLDERS[0]) if name == "20news" else None
 
 
-def read(path: Path | None, name: str, options: SourceOptions) -> RawGraph:
+def read(path: Path | None, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     texts, labels = _read_texts(path and path.parent)
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 

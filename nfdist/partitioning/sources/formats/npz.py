@@ -16,6 +16,7 @@ from nfdist.partitioning.sources.formats.source_format import Located, SourceCou
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_integers
+from nfdist.partitioning.workspace import Workspace
 from nfdist.store.table_files import check_column
 
 DATASETS = ("cora", "citeseer", "pubmed", "actor", "deezer-europe")
@@ -26,12 +27,12 @@ _MEMBERS = re.compile(r"(?P<set>.*?)(?P<word>train|val|valid|validation|test)_(?
 _LISTED = re.compile(r"(?P<set>.*)split_(?P<word>train|val|valid|validation|test)")
 
 
-def read(path: Path, name: str, options: SourceOptions) -> RawGraph:
+def read(path: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The graph of an .npz: `edge_index`, `edge_weight`, features, `label` and splits; others are ignored with a note.
 
     Labels and ids may be other arrays, named as columns are; edges are row numbers all the same.
     """
-    with Archive.open(path) as arrays:
+    with Archive.open(path, workspace.scratch) as arrays:
         features = _read_features(arrays)
         edges = arrays.read("edge_index") if "edge_index" in arrays.names else np.empty((2, 0), np.int64)
         for wanted in filter(None, (options.label_column, options.id_column)):

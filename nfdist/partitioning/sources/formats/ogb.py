@@ -19,6 +19,7 @@ from nfdist.partitioning.sources.ogb_door import ogb_reader
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_edges, check_length
+from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
 from nfdist.store.source_graph import TEST, TRAIN, VALID
 
@@ -62,7 +63,7 @@ def _folders(name: str, folder: Path | None) -> list[Path]:
     return [*inside, Path("dataset") / spelled]
 
 
-def read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
+def read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The graph of a dataset's folder, each edge as its file lists it, with OGB's official split."""
     reader = ogb_reader()
     # ogb prints to stdout, where results go, and draws a bar for a single graph.

@@ -8,6 +8,8 @@ from typing import Any
 from nfdist.partitioning.sources import feature_rows
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
+from nfdist.partitioning.workspace import Workspace
+from nfdist.store.source_graph import SourceGraph
 
 
 @dataclass(frozen=True)
@@ -27,19 +29,27 @@ class SourceCounts:
         nodes, width = rows.shape
         return SourceCounts(nodes, len(raw.sources), width, getattr(rows, "nnz", None), str(rows.dtype))
 
+    @staticmethod
+    def of_graph(graph: SourceGraph) -> "SourceCounts":
+        """The counts of a source that was read."""
+        nodes, width = graph.features.shape
+        entries = getattr(graph.features, "nnz", None)
+        return SourceCounts(nodes, len(graph.sources), width, entries, str(graph.features.dtype))
+
 
 @dataclass(frozen=True)
 class SourceFormat:
     """One way to store a graph, or to make one.
 
-    `read(path, name, options)` and `count(path, options)`, which need not load it, get the path that was found, None
-    where there is none. Formats are asked by ascending `order`: a name is theirs that `find(name, data folder)` knows
-    or, without that, one of their own `datasets`; a path that exists is theirs if they `recognize` it.
+    `read(path, name, options, workspace)`, which puts large arrays into the workspace, and `count(path, options)`,
+    which need not load it, get the path that was found, None where there is none. Formats are asked by ascending
+    `order`: a name is theirs that `find(name, data folder)` knows or, without that, one of their own `datasets`; a path
+    that exists is theirs if they `recognize` it.
     """
 
     name: str
     order: int
-    read: Callable[[Any, str, SourceOptions], RawGraph]
+    read: Callable[[Any, str, SourceOptions, Workspace], RawGraph]
     count: Callable[[Any, SourceOptions], SourceCounts] | None = None  # without it, the source is read to be counted
     recognize: Callable[[Path], bool] = lambda path: False
     description: str = ""  # of the paths it recognizes, for whoever named another

@@ -7,8 +7,10 @@ from, and hubs are drawn as often as their degree asks. Features are the class's
 tell little of one node and much of its neighborhood.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from nfdist import seeds
 from nfdist.partitioning.sources.formats.source_format import SourceCounts, SourceFormat, register
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
+from nfdist.partitioning.workspace import Workspace
+from nfdist.scratch import Scratch
+from nfdist.store.ranges import offsets, pieces
 
 NAME = "amazon2m-like"
 NUM_FEATURES = 100
@@ -46,18 +51,18 @@ def count(path: None, options: SourceOptions) -> SourceCounts:
     return SourceCounts(*_sizes(options.scale), NUM_FEATURES, None, "float32")
 
 
-def read(path: None, name: str, options: SourceOptions) -> RawGraph:
+def read(path: None, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The graph at a scale, each undirected edge once and without self-loops."""
     seed = options.seed
     num_nodes, num_edges = _sizes(options.scale)
-    plan = _Plan.draw(num_nodes, num_edges, seed)
+    plan = _Plan.draw(num_nodes, num_edges, seed, workspace.scratch)
     rows = _stream(seed, "order").permutation(num_nodes).astype(np.int32)  # a node's row, by its place in the plan
-    sources, targets = _draw_edges(plan, rows, num_edges, seed)
+    sources, targets = _draw_edges(plan, rows, num_edges, seed, workspace)
     labels = np.empty(num_nodes, np.int64)
     labels[rows] = plan.labels
     communities = np.empty(num_nodes, np.int32)
     communities[rows] = plan.communities
-    features = _draw_features(labels, communities, seed)
+    features = _draw_features(labels, communities, seed, workspace.scratch)
     return RawGraph(name, sources, targets, features, labels, num_classes=NUM_CLASSES)
 
 
@@ -72,26 +77,37 @@ class _Plan:
     class_ends: NDArray[np.int64]  # and the communities of class k tickets ends[k] .. ends[k + 1]
 
     @classmethod
-    def draw(cls, num_nodes: int, num_edges: int, seed: int) -> "_Plan":
+    def draw(cls, num_nodes: int, num_edges: int, seed: int, scratch: Scratch) -> "_Plan":
         stream = _stream(seed, "plan")
-        prior = np.arange(1, NUM_CLASSES + 1) ** -_CLASS_EXPONENT
-        prior /= prior.sum()
-        num_communities = max(2 * NUM_CLASSES, num_nodes // _COMMUNITY_NODES)
-        per_class = np.maximum(1, np.rint(prior * num_communities)).astype(np.int64)
+        prior, per_class, ends = draw_communities(stream, num_nodes, NUM_CLASSES)
         class_of = np.repeat(np.arange(NUM_CLASSES), per_class)
-        # A community's size varies by class, so that classes keep their share however few communities they have.
-        shares = stream.lognormal(sigma=0.5, size=len(class_of))
-        shares *= prior[class_of] / np.bincount(class_of, shares)[class_of]
-        ends = np.rint(np.cumsum(shares) / shares.sum() * num_nodes).astype(np.int64)
         communities = np.repeat(np.arange(len(class_of), dtype=np.int32), np.diff(ends, prepend=0))
         strays = stream.random(num_nodes) >= _OWN_CLASS
         labels = np.where(strays, stream.choice(NUM_CLASSES, size=num_nodes, p=prior), class_of[communities])
         degrees = _draw_degrees(stream, num_nodes, num_edges)
-        tickets = np.repeat(np.arange(num_nodes, dtype=np.int32), degrees)
-        before = np.concatenate([[0], np.cumsum(degrees)])  # tickets of the nodes before
+        before = offsets(degrees)  # tickets of the nodes before
+        tickets = scratch.array(int(before[-1]), np.int32)
+        for piece in pieces(degrees, _EDGES_AT_ONCE):
+            holders = np.arange(piece.start, piece.stop, dtype=np.int32)
+            tickets[before[piece.start] : before[piece.stop]] = np.repeat(holders, degrees[piece])
         community_ends = before[np.concatenate([[0], ends])]
         class_ends = community_ends[np.concatenate([[0], np.cumsum(per_class)])]
         return cls(communities, labels, tickets, community_ends, class_ends)
+
+
+def draw_communities(
+    stream: np.random.Generator, num_nodes: int, num_classes: int
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """The share of every class, its number of communities, and where the nodes of each of these end, class by class."""
+    prior = np.arange(1, num_classes + 1) ** -_CLASS_EXPONENT
+    prior /= prior.sum()
+    num_communities = max(2 * num_classes, num_nodes // _COMMUNITY_NODES)
+    per_class = np.maximum(1, np.rint(prior * num_communities)).astype(np.int64)
+    class_of = np.repeat(np.arange(num_classes), per_class)
+    # A community's size varies by class, so that classes keep their share however few communities they have.
+    shares = stream.lognormal(sigma=0.5, size=len(class_of))
+    shares *= prior[class_of] / np.bincount(class_of, shares)[class_of]
+    return prior, per_class, np.rint(np.cumsum(shares) / shares.sum() * num_nodes).astype(np.int64)
 
 
 def _draw_degrees(stream: np.random.Generator, num_nodes: int, num_edges: int) -> NDArray[np.int64]:
@@ -105,30 +121,42 @@ def _draw_degrees(stream: np.random.Generator, num_nodes: int, num_edges: int) -
 
 
 def _draw_edges(
-    plan: _Plan, rows: NDArray[np.int32], num_edges: int, seed: int
+    plan: _Plan, rows: NDArray[np.int32], num_edges: int, seed: int, workspace: Workspace
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Unique undirected edges: what is drawn twice is drawn again, and the surplus left out evenly."""
-    num_nodes = len(rows)
+    num_nodes, scratch = len(rows), workspace.scratch
     pairs: NDArray[np.int64] = np.empty(0, np.int64)
     for attempt in range(12):
         missing = num_edges - len(pairs)
         if missing <= 0:
             break
         wanted = int((2.0 if attempt else 1.06) * missing) + 16
-        drawn = np.empty(len(pairs) + wanted, np.int64)
-        drawn[: len(pairs)] = pairs
-        filled = len(pairs)
-        for chunk in _draw_pairs(plan, rows, wanted, attempt, seed):
-            drawn[filled : filled + len(chunk)] = chunk
-            filled += len(chunk)
-        pairs = drawn[:filled]
-        pairs.sort()
-        keep = np.ones(len(pairs), np.bool_)
-        np.not_equal(pairs[1:], pairs[:-1], out=keep[1:])
-        pairs = pairs[keep]
-    if len(pairs) > num_edges:
-        pairs = pairs[np.arange(num_edges) * len(pairs) // num_edges]
-    return (pairs // num_nodes).astype(np.int32), (pairs % num_nodes).astype(np.int32)
+        held = (pairs[start : start + _EDGES_AT_ONCE] for start in range(0, len(pairs), _EDGES_AT_ONCE))
+        drawn = itertools.chain(held, _draw_pairs(plan, rows, wanted, attempt, seed))
+        pairs = _distinct(drawn, len(pairs) + wanted, workspace)
+    num_edges = min(num_edges, len(pairs))
+    ends = [scratch.array(num_edges, np.int32) for _ in range(2)]
+    for start in range(0, num_edges, _EDGES_AT_ONCE):
+        places = np.arange(start, min(start + _EDGES_AT_ONCE, num_edges))
+        chosen = pairs[places * len(pairs) // num_edges]
+        for end, numbers in zip(ends, np.divmod(chosen, num_nodes), strict=True):
+            end[places[0] : places[-1] + 1] = numbers
+    return ends[0], ends[1]
+
+
+def _distinct(pairs: Iterable[NDArray[np.int64]], most: int, workspace: Workspace) -> NDArray[np.int64]:
+    """All pairs, of which there are `most`, in order and each once."""
+    found = workspace.scratch.array(most, np.int64)
+    filled = passed = 0
+    for (keys,) in workspace.engine.ascending(((chunk,) for chunk in pairs), ("pair",), 1):
+        keep = np.ones(len(keys), np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=keep[1:])
+        keep[0] = filled == 0 or keys[0] != found[filled - 1]
+        fresh = keys[keep]
+        found[filled : filled + len(fresh)] = fresh
+        filled, passed = filled + len(fresh), passed + len(keys)
+        workspace.told(passed, most)
+    return found[:filled]
 
 
 def _draw_pairs(
@@ -159,13 +187,15 @@ def _draw_pairs(
         yield pairs[ends_a != ends_b]
 
 
-def _draw_features(labels: NDArray[np.int64], communities: NDArray[np.int32], seed: int) -> NDArray[np.float32]:
+def _draw_features(
+    labels: NDArray[np.int64], communities: NDArray[np.int32], seed: int, scratch: Scratch
+) -> NDArray[np.float32]:
     """Weak signals of the class and of the community under standard normal noise, [n, 100]."""
     centers = _stream(seed, "class centers").standard_normal((NUM_CLASSES, NUM_FEATURES), dtype=np.float32)
     places = _stream(seed, "community centers").standard_normal((communities.max() + 1, NUM_FEATURES), dtype=np.float32)
     centers *= _CLASS_SIGNAL
     places *= _COMMUNITY_SIGNAL
-    features = np.empty((len(labels), NUM_FEATURES), np.float32)
+    features = scratch.array((len(labels), NUM_FEATURES), np.float32)
     for start in range(0, len(labels), _ROWS_AT_ONCE):
         chunk = features[start : start + _ROWS_AT_ONCE]
         _stream(seed, "features", start).standard_normal(out=chunk, dtype=np.float32)

@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import cells, node_columns, splits
+from nfdist.partitioning.sources.edge_rows import to_rows
 from nfdist.partitioning.sources.feature_rows import keeps_sparse
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, register
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_not_empty
+from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
+from nfdist.scratch import Scratch
 from nfdist.store import csv_files
-from nfdist.store.columns import is_empty, is_list, is_number, is_text, to_ids
+from nfdist.store.columns import as_ids, is_empty, is_list, is_number, is_text, to_ids
 from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import SUFFIXES, Rows, Table, check_column, find_table, open_table
 
@@ -59,21 +62,21 @@ class NodeColumns:
         return [name for name in (self.ids, self.labels, self.split, *self.masks, *self.features) if name]
 
 
-def read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
+def read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The graph of a folder of tables."""
     with reading(folder):  # whatever Arrow cannot convert
-        return _read(folder, name, options)
+        return _read(folder, name, options, workspace)
 
 
-def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
+def _read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     nodes, edges = _open(folder, "nodes"), _open(folder, "edges")
     picked = NodeColumns.pick(nodes, options)
-    rows = _read_nodes(nodes, picked, options)
+    rows = _read_nodes(nodes, picked, options, workspace.scratch)
     check_not_empty(name, len(rows))
     notes: list[str] = []
     where = str(nodes.files[0])
     if picked.ids:
-        ids = to_ids(rows[picked.ids], where, picked.ids, typed=not nodes.is_csv)
+        ids = to_ids(rows[picked.ids], where, picked.ids, not nodes.is_csv, workspace.scratch)
     else:
         ids = np.arange(len(rows))
         notes.append("the nodes have no id column: their ids are their row numbers")
@@ -85,7 +88,7 @@ def _read(folder: Path, name: str, options: SourceOptions) -> RawGraph:
     members = _read_members(rows, picked, where, notes)
     features = TableFeatures(rows, picked.features, ids, options.said, options.feature_columns, picked.unused)
     ends = [edges.pick(options.source_column, _SOURCES), edges.pick(options.target_column, _TARGETS)]
-    sources, targets, weights = _read_edges(edges, ends, ids, picked, notes)
+    sources, targets, weights = _read_edges(edges, ends, ids, picked, notes, workspace)
     names = {"id_column": picked.ids or "id", "label_column": picked.labels, "class_names": class_names}
     names |= {"source_column": ends[0], "target_column": ends[1]}
     return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes, names=names, weights=weights)
@@ -131,7 +134,7 @@ def _first_rows(nodes: Table, names: list[str]) -> Rows:
     return Rows(table, ((file, table.num_rows),))
 
 
-def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Rows:
+def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions, scratch: Scratch) -> Rows:
     """The columns in use; a cell that is no number is looked for where it would spoil a column of numbers."""
     kinds = {name: nodes.schema.field(name).type for name in picked.features if name not in nodes.in_folders}
     empty = [name for name, kind in kinds.items() if is_empty(kind) and nodes.is_csv]  # in its first lines
@@ -143,7 +146,7 @@ def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions) -> Ro
         cells.refuse_spoiled(nodes, [picked.labels], "write all labels as numbers or none")
     late = [name for name in empty if name not in options.said]
     try:
-        rows = nodes.read(picked.names, _csv_types(nodes.schema, picked), picked.features)
+        rows = nodes.read(picked.names, _csv_types(nodes.schema, picked), picked.features, scratch)
     except PartitionError:
         if nodes.is_csv:
             cells.refuse_words(nodes, [name for name, kind in kinds.items() if is_number(kind)])
@@ -178,7 +181,7 @@ def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]
 
 
 def _read_edges(
-    edges: Table, ends: list[str], ids: NDArray[Any], picked: NodeColumns, notes: list[str]
+    edges: Table, ends: list[str], ids: Any, picked: NodeColumns, notes: list[str], workspace: Workspace
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     where = str(edges.files[0])
     if not all(ends):
@@ -190,18 +193,21 @@ def _read_edges(
     if dropped:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         notes.append(f"dropped edge columns: {', '.join(dropped[:_MOST_NAMED])}{more}")
-    integers = ids.dtype.kind in "iu"
+    integers, scratch = pa.types.is_integer(as_ids(ids[:1]).type), workspace.scratch
     names, numbers = [*ends, *weighted], dict.fromkeys(weighted, pa.float64())
     try:
-        table = edges.read(names, {**dict.fromkeys(ends, pa.int64() if integers else pa.string()), **numbers})
+        kind = pa.int64() if integers else pa.string()
+        table = edges.read(names, {**dict.fromkeys(ends, kind), **numbers}, scratch=scratch)
     except PartitionError:
         if edges.is_csv:
             cells.refuse_words(edges, weighted)
         if not (edges.is_csv and integers):
             raise
-        table = edges.read(names, {**dict.fromkeys(ends, pa.string()), **numbers})  # to name the id that is no integer
+        kinds = {**dict.fromkeys(ends, pa.string()), **numbers}
+        table = edges.read(names, kinds, scratch=scratch)  # to name the id that is no integer
     weights = node_columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
-    return *node_columns.to_rows(table, ends, ids, picked.ids, [*picked.features, *picked.unused]), weights
+    others = [*picked.features, *picked.unused]
+    return *to_rows(table, ends, ids, picked.ids, others, workspace), weights
 
 
 def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:

@@ -141,7 +141,7 @@ def test_ids_and_labels_may_be_other_arrays(tmp_path: Path) -> None:
 
 def test_options_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path)
-    with pytest.raises(PartitionError, match=r"scale 0.5 is for amazon2m-like alone"):
+    with pytest.raises(PartitionError, match=r"scale 0.5 is for amazon2m-like, papers100m-like alone"):
         load(path, SourceOptions(scale=0.5))
     with pytest.raises(PartitionError, match="source_column does not apply to toy"):
         load(path, SourceOptions(source_column="from"))

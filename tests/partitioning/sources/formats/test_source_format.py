@@ -21,7 +21,7 @@ from nfdist.partitioning.sources.formats.source_format import SourceCounts, Sour
 from nfdist.partitioning.sources.raw_graph import RawGraph
 
 
-def read(path, name, options):
+def read(path, name, options, workspace):
     ends = np.loadtxt(path, dtype=np.int64).T
     degrees = np.bincount(ends.ravel())
     return RawGraph(name, *ends, degrees[:, None].astype(np.float32), degrees % 2)
@@ -67,7 +67,7 @@ def test_a_path_of_no_format_names_those_there_are(edge_lists: None, tmp_path: P
 
 
 def test_formats_are_asked_in_one_order() -> None:
-    names = ["synthetic", "npz", "ogb", "tables", "dgl", "dgl-partition", "digits", "news"]
+    names = ["synthetic", "papers", "npz", "ogb", "tables", "dgl", "dgl-partition", "digits", "news"]
     assert [known.name for known in FORMATS] == names
     assert len({known.order for known in FORMATS}) == len(FORMATS)
     assert len(set(dataset_names())) == len(dataset_names())
