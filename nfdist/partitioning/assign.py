@@ -7,13 +7,11 @@ from numpy.typing import NDArray
 
 from nfdist import seeds
 from nfdist.errors import PartitionError
-from nfdist.partitioning import choices
 from nfdist.partitioning.streaming import least_memory, stream_assign
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.metis import metis
 from nfdist.store.source_graph import TRAIN, SourceGraph
 
-METHODS = choices.METHODS
 STREAM_BYTES = 4 << 30  # for method stream where nobody says; the same on all hosts, so that the parts are
 
 
@@ -28,7 +26,7 @@ def assign(
 ) -> NDArray[np.int64]:
     """The part [n] of every row: by METIS or as a stream, with nodes, edges and training nodes balanced, or at random.
 
-    A stream needs at most `memory_bytes` beside the graph itself, and by default at most 4 GiB where that is enough.
+    A stream needs at most `memory_bytes` beside the graph itself, 4 GiB by default, or the least that it can do with.
     """
     check_parts(graph, num_parts)
     if num_parts == 1:
@@ -39,8 +37,8 @@ def assign(
     if method == "stream":
         trained = graph.split == TRAIN
         ends, sources = both_ways.indptr.numpy(), both_ways.sources.numpy()
-        memory_bytes = memory_bytes or max(STREAM_BYTES, least_memory(graph.num_nodes))
-        return stream_assign(ends, sources, trained, num_parts, seed, memory_bytes)
+        room = max(memory_bytes or STREAM_BYTES, least_memory(graph.num_nodes))
+        return stream_assign(ends, sources, trained, num_parts, seed, room)
     degrees = both_ways.in_degrees.numpy()
     weights = np.stack([np.ones_like(degrees), degrees, graph.split == TRAIN], 1).astype(np.int64)
     found = metis(both_ways, num_parts, weights[:, : 2 + bool(weights[:, 2].any())])

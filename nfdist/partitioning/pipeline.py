@@ -144,7 +144,8 @@ def _divide(recipe: Recipe, graph: SourceGraph, in_edges: Adjacency, workspace: 
     if recipe.assignment:
         return read_assignment(Path(recipe.assignment), graph, recipe.parts)
     both_ways = order_edges(graph, False, workspace) if recipe.directed and recipe.method != "random" else in_edges
-    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True)
+    room = recipe.memory_bytes and recipe.memory_bytes // 2  # of the limit alone: what is held differs from run to run
+    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True, room)
 
 
 class _Told:

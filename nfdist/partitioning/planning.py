@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 from nfdist.memory import host_bytes
-from nfdist.partitioning.assign import METHODS
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceCounts
+from nfdist.partitioning.streaming import least_memory
 from nfdist.partitioning.workspace import shares
 
 # Of the methods that need no copy of the whole graph in memory, the one that cuts fewer edges.
-WITHOUT_METIS = "stream" if "stream" in METHODS else "random"
+WITHOUT_METIS = "stream"
 
 # Rough rates of one core, and the bytes that METIS and the edge order hold for a stored edge at their peak.
 _EDGES_PER_SECOND = {"read": 4e6, "order edges": 8e6, "divide": 1.2e6, "write": 2.5e7}
+_STREAMED_EDGES_PER_SECOND = 3.5e6  # of Amazon2M's shape; benchmarks/stream.py
 _METIS_BYTES_PER_EDGE, _METIS_BYTES_PER_NODE = 56, 200
 _ARRAY_BYTES_PER_LISTED_EDGE, _ARRAY_BYTES_PER_STORED_EDGE = 8, 4  # both its ends, then the source of each direction
 _COPIES_OF_A_SORT = 4
@@ -88,14 +89,16 @@ def plan(recipe: Recipe, counts: SourceCounts) -> Plan:
     held = min(arrays["divide"], in_memory)
     method = choose_method(recipe, least_bytes(counts.nodes) + held + metis, limit)
     seconds = {name: 0.5 + max(stored_edges, counts.nodes) / rate for name, rate in _EDGES_PER_SECOND.items()}
-    if method != "metis":
+    if method == "stream":
+        seconds["divide"] = 0.5 + stored_edges / _STREAMED_EDGES_PER_SECOND
+    elif method != "metis":
         seconds["divide"] = 0.5
     stages = []
     for name, size in arrays.items():
         sort = spilled.get(name, 0)
         peak = least_bytes(counts.nodes) + min(size, in_memory) + min(_COPIES_OF_A_SORT * sort, sorted_in_memory)
         scratch = max(size - in_memory, 0) + (sort if _COPIES_OF_A_SORT * sort > sorted_in_memory else 0)
-        if name == "divide" and method == "metis" and recipe.parts > 1:
-            peak += metis
+        if name == "divide" and recipe.parts > 1:
+            peak += {"metis": metis, "stream": least_memory(counts.nodes)}.get(method, 0)
         stages.append(Stage(name, int(peak), seconds[name], int(scratch)))
     return Plan(tuple(stages), int(partition_bytes), stored_edges, method)

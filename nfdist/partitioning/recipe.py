@@ -9,7 +9,7 @@ from typing import Any
 
 from nfdist.errors import ConfigError
 from nfdist.memory import parse_bytes
-from nfdist.partitioning.assign import METHODS
+from nfdist.partitioning.choices import METHODS
 from nfdist.partitioning.sources import SourceOptions
 from nfdist.remote import refuse_uri
 from nfdist.settings import convert_fields, read_toml, show
