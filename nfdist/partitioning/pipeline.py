@@ -19,12 +19,13 @@ from nfdist.files import existing_ancestor
 from nfdist.memory import MemoryWatch, format_bytes, host_bytes, peak_resident_bytes, private_bytes
 from nfdist.partitioning.assign import assign, check_parts, read_assignment
 from nfdist.partitioning.ordering import order_edges
-from nfdist.partitioning.planning import WITHOUT_METIS, choose_method, least_bytes, metis_bytes, plan
+from nfdist.partitioning.planning import choose_method, least_bytes, metis_bytes, plan
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceCounts, counts, load
 from nfdist.partitioning.sources.formats.source_format import Located
 from nfdist.partitioning.sources.locate import locate
 from nfdist.partitioning.sources.raw_graph import NO_EDGES
+from nfdist.partitioning.streaming import least_memory
 from nfdist.partitioning.workspace import Workspace
 from nfdist.remote import fetched
 from nfdist.sparse.adjacency import Adjacency
@@ -128,14 +129,15 @@ def _with_method(recipe: Recipe, in_edges: Adjacency, workspace: Workspace) -> R
     if recipe.assignment:
         return recipe
     stored = in_edges.num_edges * (1 + recipe.directed)  # METIS takes both directions of every edge
-    needed, limit = private_bytes() + metis_bytes(in_edges.num_nodes, stored), workspace.memory_bytes or host_bytes()
+    held, limit = private_bytes(), workspace.memory_bytes or host_bytes()
+    needed, streamed = held + metis_bytes(in_edges.num_nodes, stored), held + least_memory(in_edges.num_nodes)
     of = "--memory" if workspace.memory_bytes else "this machine's memory"
     told = f"METIS needs about {needed / 2**30:,.1f} GiB of the {limit / 2**30:,.1f} GiB of {of}"
-    method = choose_method(recipe, needed, limit)
+    method = choose_method(recipe, needed, streamed, limit)
     if not recipe.method:
         log.notice(f"the nodes are divided by --method {method}: {told}")
     elif method == "metis" and workspace.memory_bytes and needed > limit and recipe.parts > 1:
-        raise PartitionError(f"{told}: give more, or choose --method {WITHOUT_METIS}")
+        raise PartitionError(f"{told}: give more, or choose --method stream or random")
     return replace(recipe, method=method)
 
 

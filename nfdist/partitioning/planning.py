@@ -8,9 +8,6 @@ from nfdist.partitioning.sources import SourceCounts
 from nfdist.partitioning.streaming import least_memory
 from nfdist.partitioning.workspace import shares
 
-# Of the methods that need no copy of the whole graph in memory, the one that cuts fewer edges.
-WITHOUT_METIS = "stream"
-
 # Rough rates of one core, and the bytes that METIS and the edge order hold for a stored edge at their peak.
 _EDGES_PER_SECOND = {"read": 4e6, "order edges": 8e6, "divide": 1.2e6, "write": 2.5e7}
 _STREAMED_EDGES_PER_SECOND = 3.5e6  # of Amazon2M's shape; benchmarks/stream.py
@@ -56,10 +53,11 @@ def metis_bytes(nodes: int, stored_edges: int) -> int:
     return stored_edges * _METIS_BYTES_PER_EDGE + nodes * _METIS_BYTES_PER_NODE
 
 
-def choose_method(recipe: Recipe, needed: int, limit: int) -> str:
-    """The method of a recipe or, where it has none, METIS if the memory that this needs is within the limit."""
-    fits = needed <= limit or recipe.parts == 1
-    return recipe.method or ("metis" if fits else WITHOUT_METIS)
+def choose_method(recipe: Recipe, metis: int, stream: int, limit: int) -> str:
+    """The method of a recipe or, where it has none, that with the fewest cut edges whose memory is within the limit."""
+    if recipe.method:
+        return recipe.method
+    return "metis" if metis <= limit or recipe.parts == 1 else "stream" if stream <= limit else "random"
 
 
 def least_bytes(nodes: int) -> int:
@@ -87,7 +85,8 @@ def plan(recipe: Recipe, counts: SourceCounts) -> Plan:
     spilled = {"order edges": stored_edges * _KEY_BYTES}
     metis = metis_bytes(counts.nodes, stored_edges)
     held = min(arrays["divide"], in_memory)
-    method = choose_method(recipe, least_bytes(counts.nodes) + held + metis, limit)
+    beside, streamed = least_bytes(counts.nodes) + held, least_memory(counts.nodes)
+    method = choose_method(recipe, beside + metis, beside + streamed, limit)
     seconds = {name: 0.5 + max(stored_edges, counts.nodes) / rate for name, rate in _EDGES_PER_SECOND.items()}
     if method == "stream":
         seconds["divide"] = 0.5 + stored_edges / _STREAMED_EDGES_PER_SECOND
@@ -99,6 +98,6 @@ def plan(recipe: Recipe, counts: SourceCounts) -> Plan:
         peak = least_bytes(counts.nodes) + min(size, in_memory) + min(_COPIES_OF_A_SORT * sort, sorted_in_memory)
         scratch = max(size - in_memory, 0) + (sort if _COPIES_OF_A_SORT * sort > sorted_in_memory else 0)
         if name == "divide" and recipe.parts > 1:
-            peak += {"metis": metis, "stream": least_memory(counts.nodes)}.get(method, 0)
+            peak += {"metis": metis, "stream": streamed}.get(method, 0)
         stages.append(Stage(name, int(peak), seconds[name], int(scratch)))
     return Plan(tuple(stages), int(partition_bytes), stored_edges, method)
