@@ -51,12 +51,15 @@ class GraphBranch(nn.Module):
         embedded = self.input.product(rows)
         return add_norm([embedded, *label_terms(self.label_input, labels, len(embedded))], epilogue)
 
-    def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
-        """State `index`, from 1, of rows with the state before, by their neighbors' states before."""
+    def related(self, index: int, hidden: Tensor, neighbors: Neighbors) -> Tensor:
+        """Â_1 (g W + b) of convolution `index`, from 1, [n, c]."""
         convolution = self.convolutions[index - 1]
         assert isinstance(convolution, nn.Linear)
-        related = neighbors.related(hidden, convolution.weight[None], convolution.bias[None])
-        return add_norm([related, hidden], epilogue)
+        return neighbors.related(hidden, convolution.weight[None], convolution.bias[None])
+
+    def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
+        """State `index`, from 1, of rows with the state before, by their neighbors' states before."""
+        return add_norm([self.related(index, hidden, neighbors), hidden], epilogue)
 
     def mix(self, logits: Tensor, branch_logits: Tensor) -> Tensor:
         """The logits of the model, of those of the attention and of the branch [n, outputs]."""

@@ -140,7 +140,8 @@ class Assembler:
         assert self.hops.weighted == self.relation.weights
         own, hops = node_ids[self.world.rank], range(1, self.relation.num_patterns + 1)
         if not self._crosses_ranks:
-            patterns = [self.hops.induced(hop, own) for hop in hops]
+            symmetric = not self.store.manifest.directed
+            patterns = [replace(self.hops.induced(hop, own), symmetric=symmetric) for hop in hops]
             return [Relation.build(pattern, self.relation.normalize, self.dtype) for pattern in patterns], None
         everyone = torch.cat(node_ids)
         patterns = [self.hops.induced(hop, own, everyone) for hop in hops]
