@@ -15,6 +15,7 @@ from nfdist.devices import Arrival, Copies, is_gpu, readable_by
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.graph.split import has_label
+from nfdist.memory import return_freed
 from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import GraphStore
@@ -246,6 +247,9 @@ class Repeated(Fetched):
         whole: Batch | None = None
         batch: Batch | None = None
         while (taken := self._take()) is not None:
-            whole = replace(whole, after=taken[1]) if whole else self._assembler.assemble(*taken, self._buffer)
+            if whole is None:
+                whole = self._assembler.assemble(*taken, self._buffer)
+                return_freed()  # edges were put together of many pieces, as large as all of them
+            whole = replace(whole, after=taken[1])
             batch = self._send(whole, self._copies, batch).here()
             yield batch
