@@ -1,5 +1,6 @@
 """What evaluation writes about every node, in the order of node ids and under the names the user gave them."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from nfdist.world import World
 
 PREDICTIONS_FILE = "predictions.parquet"
 EMBEDDINGS_FILE = "embeddings.parquet"
+Pieces = Iterable[tuple[int, slice]]
+_SPLITS = pa.array(SPLIT_NAMES, pa.string())
 _TAKEN = ("label", "probability", "top_labels", "top_probabilities", "split", "true_label", "embedding")
 
 
@@ -41,9 +44,9 @@ def write_predictions(
 
     def make(rows: slice) -> Columns:
         node_ids = _node_ids(nodes, rows)
-        names = np.array(SPLIT_NAMES, dtype=object)[split[node_ids].numpy()]
+        names = _SPLITS.take(pa.array(split[node_ids].numpy()))
         schema = store.manifest.schema
-        known = {"split": pa.array(names, pa.string()), "true_label": _truth(store.labels(node_ids), schema)}
+        known = {"split": names, "true_label": _truth(store.labels(node_ids), schema)}
         given = answers(task, logits[rows].cpu(), top_k, schema, probabilities)
         told = {"smoothed": pa.array(np.full(len(node_ids), smoothed))}
         return {id_name(schema): original_ids(store, node_ids), **given, **known, **told}
@@ -52,15 +55,24 @@ def write_predictions(
 
 
 def write_embeddings(
-    path: Path, store: Store, world: World, nodes: range, hidden: Tensor, rows_at_once: int = ROWS_AT_ONCE
+    path: Path,
+    store: Store,
+    world: World,
+    nodes: range,
+    hidden: Tensor,
+    rows_at_once: int = ROWS_AT_ONCE,
+    wanted: Callable[[Pieces], Pieces] = lambda pieces: pieces,
 ) -> None:
-    """Write the last hidden state of every node. Every rank must call this, with those [n, c] of its own nodes."""
+    """Write the last hidden state of every node. Every rank must call this, with those [n, c] of its own nodes.
+
+    Pieces of rows are written for as long as they are `wanted`.
+    """
 
     def make(rows: slice) -> Columns:
         ids = original_ids(store, _node_ids(nodes, rows))
         return {id_name(store.manifest.schema): ids, "embedding": as_lists(hidden[rows].float().cpu())}
 
-    write_gathered_table(path, world, rows_in_order(world, nodes, rows_at_once), make)
+    write_gathered_table(path, world, wanted(rows_in_order(world, nodes, rows_at_once)), make)
 
 
 def answers(task: Task, logits: Tensor, top_k: int, schema: Schema, probabilities: bool = False) -> Columns:
@@ -71,8 +83,11 @@ def answers(task: Task, logits: Tensor, top_k: int, schema: Schema, probabilitie
     multi = task.kind == "multi"
     likely = logits.sigmoid().float() if multi else logits.softmax(1).float()
     names = schema.names_of(range(task.num_classes))
-    each = {f"probability_{name}": pa.array(likely[:, place].numpy()) for place, name in enumerate(names)}
-    spread = each if probabilities else {}
+    spread = (
+        {f"probability_{name}": pa.array(likely[:, place].numpy()) for place, name in enumerate(names)}
+        if probabilities
+        else {}
+    )
     if multi:
         return {"label": as_lists((logits > 0).to(torch.int8)), "probability": as_lists(likely), **spread}
     highest, classes = likely.topk(min(top_k, task.num_classes), 1)
