@@ -18,6 +18,7 @@ from nfdist.world import World
 
 PREDICTIONS_FILE = "predictions.parquet"
 EMBEDDINGS_FILE = "embeddings.parquet"
+FEW = 5  # of the likeliest classes
 Pieces = Iterable[tuple[int, slice]]
 _SPLITS = pa.array(SPLIT_NAMES, pa.string())
 _TAKEN = ("label", "probability", "top_labels", "top_probabilities", "split", "true_label", "embedding")
@@ -90,7 +91,7 @@ def answers(task: Task, logits: Tensor, top_k: int, schema: Schema, probabilitie
     )
     if multi:
         return {"label": as_lists((logits > 0).to(torch.int8)), "probability": as_lists(likely), **spread}
-    highest, classes = likely.topk(min(top_k, task.num_classes), 1)
+    highest, classes = _likeliest(likely, min(top_k, task.num_classes))
     lists = as_lists(classes)
     return {
         "label": _named(pa.array(classes[:, 0].numpy()), schema),
@@ -99,6 +100,20 @@ def answers(task: Task, logits: Tensor, top_k: int, schema: Schema, probabilitie
         "top_probabilities": as_lists(highest),
         **spread,
     }
+
+
+def _likeliest(likely: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest entries [n, count] of probabilities [n, classes] and their places, the first of equal ones first.
+
+    For a few of them, as many maxima in a row take half the time of torch's own `topk`.
+    """
+    if count > FEW:
+        return likely.topk(count, 1)
+    left, found = likely.clone(), []
+    for _ in range(count):
+        found.append(left.max(1))
+        left.scatter_(1, found[-1].indices[:, None], -1.0)
+    return torch.stack([best.values for best in found], 1), torch.stack([best.indices for best in found], 1)
 
 
 def id_name(schema: Schema) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nfdist.attention.all_reduce import all_reduce_summary
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.summary import KeySummary, summarize
-from nfdist.devices import exact_products, full_precision, mixed_precision
+from nfdist.devices import exact_products, full_precision, is_mixed_precision, mixed_precision
 from nfdist.graph.halo import Halo
 from nfdist.graph.neighbors import BatchNeighbors, Neighbors, PowerNeighbors, RelatedRows
 from nfdist.graph.relation import Relation
@@ -63,7 +63,7 @@ class ForwardPass:
     def _output_by_parts(self) -> Output:
         """The same, with first states by rows: a model's features may be more than its states."""
         model, branch, device = self.model, self.model.branch, self.features.device
-        rounded = torch.is_autocast_enabled(device.type)
+        rounded = is_mixed_precision(device)
 
         def first(rows: slice) -> tuple[Tensor]:
             prepared, draw = self._prepared(rows), self._draw_of(rows)
