@@ -1,5 +1,7 @@
 """Edge weights are entries of the dense matrix, in values and gradients, for any shape of graph."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -96,3 +98,23 @@ def test_faint_edges_add_up_in_one_order_with_several_threads(monkeypatch: pytes
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, found[0]) for one in found)
+
+
+@pytest.mark.parametrize("threshold", [None, 0.3])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_large_graph_a_few_edges_at_a_time(
+    symmetric: bool, threshold: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With some faint edges, or none, from both ends alike; where no gradient is wanted the value is the same."""
+    if threshold is not None:
+        monkeypatch.setattr("nfdist.attention.ops.cpu.edges.smallest_factor", lambda dtype: threshold)
+    problem, graph = draw(heads=3, draws=2), random_graph(61, 300)
+    graph = replace(graph.symmetrized(), symmetric=True) if symmetric else graph
+    weights = torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    features = features_of(problem)
+    wanted = ops.edge_log_likelihood(*features, graph, weights)
+    monkeypatch.setattr("nfdist.sparse.adjacency.EDGES_AT_ONCE", 40)
+    found = ops.edge_log_likelihood(*features, graph, weights)
+    assert_same(found, wanted, [problem.queries, problem.keys], 1e-12)
+    with torch.no_grad():
+        assert ops.edge_log_likelihood(*(rows.detach() for rows in features), graph, weights) == found

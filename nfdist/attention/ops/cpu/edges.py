@@ -88,7 +88,7 @@ class _EdgeLogLikelihood(torch.autograd.Function):
             rest -= peaks[..., None]
             total, shifts = (at_targets.t() * peaks).sum(), shifts + peaks
         targets, sources = rest.exp_().flatten(0, 1), shares.exp_().flatten(0, 1)  # [h x n, m]
-        grads = [torch.empty_like(rows) for rows in (targets, sources) if wanted]
+        grads = [torch.empty_like(rows) for rows in (targets, sources) if wanted and graph.is_large]
         faint: list[_Faint] = []
         for part, rows, others in _parts(graph, heads):
             weights = by_target[rows].index_select(0, part.targets)
@@ -96,21 +96,16 @@ class _EdgeLogLikelihood(torch.autograd.Function):
             pulls = weights / products
             found = _where_faint(products)
             if len(found):
-                faint.append(
-                    _Faint(part.targets[found] + rows.start, part.sources[found] + others.start, weights[found])
-                )
+                ends, starts = (numbers[found].long() for numbers in (part.targets, part.sources))
+                faint.append(_Faint(ends + rows.start, starts + others.start, weights[found]))
                 pulls[found], products[found] = 0, 1
             total = total + torch.dot(weights, products.log_())
-            if wanted:
+            if wanted and graph.is_large:
                 grads[0][rows] = spmm(part, sources[others], pulls)
-            if wanted and not graph.is_large:
-                grads[1] = spmm_t(part, targets[rows], pulls)
+            elif wanted:
+                grads = [spmm(part, sources, pulls), spmm_t(part, targets, pulls)]
         if wanted and graph.is_large:
-            for part, rows, others in _parts(graph.reversed, heads):
-                products = sddmm(part, sources[rows], targets[others])
-                pulls = by_target[others].index_select(0, part.sources).div_(products)
-                pulls[_where_faint(products)] = 0
-                grads[1][rows] = spmm(part, targets[others], pulls)
+            _pull_sources(graph, targets, sources, by_target, grads[1])
         made = [_node_by_node(*pair) for pair in zip(grads, (rest, shares), strict=False)]
         for some in faint:
             total = total + _add_faint(some, queries, keys, shifts.flatten(), made)
@@ -122,6 +117,15 @@ class _EdgeLogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = ctx.saved_tensors if float(grad) == 1 else [grad * saved for saved in ctx.saved_tensors]
         return *scaled, None, None
+
+
+def _pull_sources(graph: Adjacency, targets: Tensor, sources: Tensor, by_target: Tensor, out: Tensor) -> None:
+    """The gradient of the sources [h x sources, m] of a large graph, with the products of edges worked out again."""
+    for part, rows, others in _parts(graph.reversed, len(targets) // graph.num_nodes):
+        products = sddmm(part, sources[rows], targets[others])
+        pulls = by_target[others].index_select(0, part.sources).div_(products)
+        pulls[_where_faint(products)] = 0
+        out[rows] = spmm(part, targets[others], pulls)
 
 
 def _where_faint(products: Tensor) -> Tensor:
@@ -140,11 +144,11 @@ def _add_faint(faint: _Faint, queries: Tensor, keys: Tensor, shifts: Tensor, gra
     """The likelihood of faint edges by themselves; their gradient is added to those of queries and keys, if wanted."""
     total = queries.new_zeros(())
     for ends, starts, weights in zip(*(numbers.split(FAINT_AT_ONCE) for numbers in faint), strict=True):
-        logs = queries[_places(ends.long(), queries)] + keys[_places(starts.long(), keys)]
+        logs = queries[_places(ends, queries)] + keys[_places(starts, keys)]
         sums = logs.logsumexp(1)
-        total = total + torch.dot(weights, sums - shifts[ends.long()])
+        total = total + torch.dot(weights, sums - shifts[ends])
         logs.sub_(sums[:, None]).exp_().mul_(weights[:, None])
-        for grad, numbers in zip(grads, (ends.long(), starts.long()), strict=False):
+        for grad, numbers in zip(grads, (ends, starts), strict=False):
             _add_rows(grad, numbers, logs)
     return total
 
