@@ -117,4 +117,5 @@ def test_a_large_graph_a_few_edges_at_a_time(
     found = ops.edge_log_likelihood(*features, graph, weights)
     assert_same(found, wanted, [problem.queries, problem.keys], 1e-12)
     with torch.no_grad():
-        assert ops.edge_log_likelihood(*(rows.detach() for rows in features), graph, weights) == found
+        queries, keys, normalizers = (rows.detach() for rows in features)
+        assert ops.edge_log_likelihood(queries, keys, normalizers, graph, weights) == found
