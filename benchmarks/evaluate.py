@@ -1,6 +1,6 @@
 """The exact evaluation of the paper's Amazon2M model on a whole graph of Amazon2M's shape, against four yardsticks.
 
-    python benchmarks/evaluate.py [--partition DIR] [--small DIR] [--pairs 3] [--threads 2]
+    python benchmarks/evaluate.py [--partition DIR] [--small DIR] [--pairs 3] [--threads 2] [--only written]
 
 Without --partition and --small it makes partitions first: 8 METIS parts at full scale (minutes) and at an eighth of it.
 
@@ -9,6 +9,7 @@ products        the same matrix and sparse products alone, on whole tensors and 
 transcription   the published formulation on whole tensors, edge weights included, at an eighth of the scale
 order           the sparse products alone, with the nodes in the order of METIS' parts and in random order
 ranks           two processes of one thread each against one process of two
+written         scoring with predictions, embeddings and states written, against scoring alone, in turns
 
 Every side runs in a process of its own; evaluations and products take turns in one. Times are medians after a first
 run for warmth; memory is what an evaluation adds to the resident set, its input read before. Private memory is sampled.
@@ -33,12 +34,14 @@ import torch
 from transcription import OwnDraws, Transcription
 
 from nfdist import seeds
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.config import AttentionConfig, Config, DataConfig, ModelConfig, RelationConfig
+from nfdist.evaluation.evaluator import Evaluator, Wanted
 from nfdist.evaluation.full import FullGraph
 from nfdist.graph.hop import EdgeSegment, Hop
 from nfdist.graph.relation import Relation
 from nfdist.graph.workers import Workers
 from nfdist.memory import MemoryWatch, peak_resident_bytes
+from nfdist.model.loading import TrainedModel
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.partitioning.pipeline import partition
@@ -51,19 +54,19 @@ from nfdist.world import World
 
 CHANNELS, CLASSES, LAYERS, RANDOM_FEATURES = 64, 47, 3, 50
 RELATION = RelationConfig(order=1, gate="identity")
+MODEL = ModelConfig(
+    layers=LAYERS,
+    channels=CHANNELS,
+    heads=1,
+    random_features=RANDOM_FEATURES,
+    activation="elu",
+    jumping_knowledge=True,
+)
 GIB = 2**30
 
 
 def build_model(num_features: int) -> NodeFormer:
-    model = ModelConfig(
-        layers=LAYERS,
-        channels=CHANNELS,
-        heads=1,
-        random_features=RANDOM_FEATURES,
-        activation="elu",
-        jumping_knowledge=True,
-    )
-    return NodeFormer(num_features, CLASSES, model, AttentionConfig(), RELATION).eval()
+    return NodeFormer(num_features, CLASSES, MODEL, AttentionConfig(), RELATION).eval()
 
 
 def build_graph(store: Store, world: World, memory_bytes: int | None = None) -> FullGraph:
@@ -238,6 +241,26 @@ def of_ranks(store: Store, pairs: int) -> dict[str, float]:
         return {"seconds": statistics.median(took), "sent": world.watch.sent_bytes / (pairs + 1)}
 
 
+def written(store: Store, pairs: int) -> dict[str, float]:
+    """Evaluations that write all there is by default, but unsmoothed, and such that only score, in turns."""
+    config = Config(DataConfig(str(store.directory)), MODEL, AttentionConfig(), RELATION)
+    trained = TrainedModel(build_model(store.num_features), config, 0, 0, 0, store.fingerprint(), "")
+    evaluator = Evaluator(trained, Place(), World())
+    with tempfile.TemporaryDirectory() as folder:
+        evaluate = partial(evaluator.evaluate, trained, Path(folder))
+        sides = {"alone": Wanted(), "written": Wanted(outputs=True, states=True)}
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        private: dict[str, float] = {}
+        for _ in range(pairs + 1):
+            for name, wanted in sides.items():
+                facts = evaluate(wanted)
+                times[name].append(facts["seconds"])
+                private[name] = facts["peak_private_bytes"]
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    medians = {name: statistics.median(values[1:]) for name, values in times.items()}
+    return {**medians, **{f"private {name}": value for name, value in private.items()}, "bytes": size}
+
+
 SIDES: dict[str, Callable[[Store, int], dict[str, float]]] = {
     "products": against_products,
     "limited": lambda store, pairs: in_memory(store, 2 * GIB),
@@ -245,6 +268,7 @@ SIDES: dict[str, Callable[[Store, int], dict[str, float]]] = {
     "transcribed": transcribed,
     "order": by_order,
     "ranks": of_ranks,
+    "written": written,
 }
 
 
@@ -259,6 +283,14 @@ def measure(side: str, directory: Path, pairs: int, threads: int, ranks: int = 0
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(f"  {side}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
     return figures
+
+
+def compare_written(full: Path, pairs: int, threads: int) -> None:
+    found = measure("written", full, pairs, threads)
+    ratio, more = found["written"] / found["alone"], found["private written"] - found["private alone"]
+    print(f"\n{'':32}{'written':>12}{'alone':>12}{'ratio':>8}   wanted")
+    print(f"{'s, with all that is written':32}{found['written']:12.2f}{found['alone']:12.2f}{ratio:8.2f}   <= 1.1")
+    print(f"{'GiB private more, GiB written':32}{more / GIB:12.2f}{found['bytes'] / GIB:12.2f}", flush=True)
 
 
 def compare(full: Path, small: Path, pairs: int, threads: int) -> None:
@@ -307,6 +339,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the partition that is made without --partition")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=("written",), help="nothing else")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -317,6 +350,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         full = options.partition or made(Path(folder), options.scale)
+        compare_written(full, options.pairs, options.threads)
+        if options.only:
+            return
         small = options.small or made(Path(folder), options.scale / 8)
         compare(full, small, options.pairs, options.threads)
 

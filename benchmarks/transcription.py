@@ -68,7 +68,7 @@ class OwnDraws:
         self.model, self.draw = model, draw
 
     def layer(self, index: int, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
-        kernel, noise = self.model._randomness(self.draw, index, hidden)
+        kernel, noise = self.model.randomness(self.draw, index, hidden)
         return kernel.directions, noise
 
     def drop(self, index: int, rows: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ EdgeLossMean = Literal["edges", "nodes"]
 Schedule = Literal["constant", "milestones", "cosine"]
 EarlyStopOn = Literal["score", "both"]
 ClassWeights = Literal["none", "balanced"]
+Recompute = Literal["auto", "never", "always"]
 Precision = Literal["float32", "float64", "bf16"]
 TwoClasses = Literal["roc_auc", "accuracy"]
 Smoothing = Literal["auto", "none"]
@@ -219,6 +220,12 @@ class TrainConfig:
     keep: int = setting(2, "how many checkpoints stay beside the best", AT_LEAST_1)
     init_from: str = setting("", "a run or checkpoint to take the first weights from")
     precision: Precision = setting("float32", "bf16 is of the factors of products, with exponents and sums in float32")
+    recompute: Recompute = setting(
+        "auto",
+        "whether the backward pass makes layers again instead of keeping them; auto: where a rank's share of a whole "
+        "graph is large",
+        before="never",
+    )
     tf32: bool = setting(
         False,
         "whether GPUs round factors of float32 products to TF32; exponents and evaluations stay exact",

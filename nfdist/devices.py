@@ -26,6 +26,11 @@ def mixed_precision(device: torch.device, enabled: bool) -> AbstractContextManag
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
+def is_mixed_precision(device: torch.device) -> bool:
+    """Whether products are in bf16 where torch knows how."""
+    return torch.is_autocast_enabled(device.type)
+
+
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
     """No autocast for a while."""
     return torch.autocast(device.type, enabled=False)

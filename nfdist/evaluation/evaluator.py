@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from torch import Tensor
 from nfdist import log
 from nfdist.collectives import gather, largest, raised_on_all_ranks, together
 from nfdist.config import Device
+from nfdist.devices import is_gpu
 from nfdist.errors import ConfigError
 from nfdist.evaluation.attention_export import EDGES_FILE, NEIGHBORS_FILE, EdgeWeights, TopNeighbors
+from nfdist.evaluation.background import Background
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.evaluation_record import write_evaluation
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
@@ -94,7 +97,7 @@ class Evaluator:
         # First of all, since to open another graph may take long.
         together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
         graph = Graph.open(replace(config, data=data), place, world)
-        self._seen, self._store = graph.store, graph.store.local
+        self._seen, self._store, self._beside = graph.store, graph.store.local, graph.loading
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)
             self._metric = resolve_metric(config.evaluate.metric, self._task, config.evaluate.two_classes)
@@ -146,16 +149,19 @@ class Evaluator:
         branch_listener: BranchListener | None = None
         listeners: list[Listener] = [listener for listener in (edges, links) if listener is not None]
         split = split_of(self._seen, trained.config.data, trained.seed)
-        with ExitStack() as stack:
-            states = None
-            if with_states:
-                states = stack.enter_context(writing_states(folder, self._world, nodes, self._store.num_nodes))
-                heard, branch_listener = states.listeners(self._full, trained.model)
-                listeners += heard
-            evaluation = self._evaluated(trained, split, listeners, branch_listener)
-            facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)
-        if wanted.outputs:
-            self._write_outputs(folder, evaluation, smoothed, split, wanted)
+        with Background(self._beside) as background:
+            with ExitStack() as stack:
+                states = None
+                if with_states:
+                    where = folder, self._world, nodes, self._store.num_nodes
+                    beside = None if is_gpu(self._full.device) else background
+                    states = stack.enter_context(writing_states(*where, background=beside))
+                    heard, branch_listener = states.listeners(self._full, trained.model)
+                    listeners += heard
+                evaluation = self._evaluated(trained, split, listeners, branch_listener)
+                facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)
+            if wanted.outputs:
+                self._write_outputs(folder, evaluation, smoothed, split, wanted, background)
         if edges is not None:
             edges.write(folder / EDGES_FILE)
         if links is not None:
@@ -221,17 +227,31 @@ class Evaluator:
         return {name: getattr(scores, name).value for name in SPLITS}
 
     def _write_outputs(
-        self, folder: Path, evaluation: Evaluation, smoothed: Smoothed | None, split: Tensor, wanted: Wanted
+        self,
+        folder: Path,
+        evaluation: Evaluation,
+        smoothed: Smoothed | None,
+        split: Tensor,
+        wanted: Wanted,
+        background: Background,
     ) -> None:
-        store, world, nodes = self._store, self._world, evaluation.nodes
+        """Write predictions and, beside them, embeddings: to encode either takes a core."""
+        store, world, nodes, hidden = self._store, self._world, evaluation.nodes, evaluation.hidden
         path = folder / PREDICTIONS_FILE
+        if hidden is not None and is_gpu(hidden.device):
+            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, hidden)
+        elif hidden is not None:
+            given = folder / EMBEDDINGS_FILE, store, background.world, nodes, hidden
+            background.begin(partial(write_embeddings, *given, wanted=background.while_wanted))
         logits, applied = evaluation.logits, smoothed is not None and smoothed.strengths.any
         if smoothed is not None:
             logits = smoothed.logits
-        given = path, store, world, self._task, nodes, logits, split, wanted.top_k
-        write_predictions(*given, probabilities=wanted.probabilities, smoothed=applied)
-        if evaluation.hidden is not None:
-            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, evaluation.hidden)
+        write_predictions(
+            *(path, store, world, self._task, nodes, logits, split, wanted.top_k),
+            probabilities=wanted.probabilities,
+            smoothed=applied,
+        )
+        background.settle()
 
     def _chosen(self, wanted: Wanted) -> Tensor:
         """The node ids of the chosen nodes, as rank 0 finds them."""

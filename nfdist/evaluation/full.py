@@ -67,7 +67,7 @@ class LayerInput:
     """What layer `index` (from 1) is about to see: the states of this rank's rows and of their halo, and all keys.
 
     Where relations are powers, `partials` are y_1, ... of the same rows. It is there for as long as a listener is being
-    told of it.
+    told of it; without partials the states stay until the next layer's listeners are.
     """
 
     index: int

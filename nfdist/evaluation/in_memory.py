@@ -95,5 +95,5 @@ class InMemoryGraph:
         return Evaluation(self.nodes, logits[self.nodes.start : self.nodes.stop], None, ())
 
     def _recorded(self, relation: Relation, listener: BranchListener) -> Relation:
-        given = relation.adjacency, relation.edge_weights, relation.total_weights
+        given = relation.adjacency, relation.known_weights, relation.total_weights, relation.factors
         return RecordedRelation(*given, nodes=self.nodes, listener=listener)

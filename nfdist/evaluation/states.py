@@ -28,6 +28,7 @@ from nfdist.attention.summary import KeySummary
 from nfdist.collectives import together
 from nfdist.config import Config
 from nfdist.errors import CheckpointError
+from nfdist.evaluation.background import Background
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.full import BranchListener, LayerInput, Listener
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, rows_in_order, write_gathered
@@ -98,12 +99,22 @@ class States:
 
 
 class StatesWriter:
-    """Listens to an evaluation and writes its states; `folder` is None on all ranks but the first."""
+    """Listens to an evaluation and writes its states; `folder` is None on all ranks but the first.
+
+    With a `background` the states before a layer are written while it makes the next ones.
+    """
 
     def __init__(
-        self, folder: Path | None, world: World, nodes: range, num_nodes: int, rows_at_once: int = ROWS_AT_ONCE
+        self,
+        folder: Path | None,
+        world: World,
+        nodes: range,
+        num_nodes: int,
+        rows_at_once: int = ROWS_AT_ONCE,
+        background: Background | None = None,
     ) -> None:
         self._folder, self._world, self._num_nodes = folder, world, num_nodes
+        self._background = background
         self._pieces = rows_in_order(world, nodes, rows_at_once)
         self._digests: dict[str, BlockDigests] = {}
 
@@ -111,12 +122,15 @@ class StatesWriter:
         """Write the states before a layer. Every rank must call this."""
         if not seen.shard.hops:
             return  # no layer looks at single nodes
+        self._settle()  # the next states take the place of those before these
         if seen.index == 1 and seen.shard.factors is not None:
-            self.write(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
-        self.write(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
+            self._begin(ROOTS_FILE, len(seen.shard.hops), seen.states.dtype, seen.shard.source_factors)
+        self._begin(_hidden_file(seen.index - 1), seen.states.shape[1], seen.states.dtype, seen.hidden)
         for power, sums in enumerate(seen.partials, start=1):
             read = partial(seen.shard.load, sums)
-            self.write(_partial_file(seen.index - 1, power), sums.shape[1], sums.dtype, read)
+            self._begin(_partial_file(seen.index - 1, power), sums.shape[1], sums.dtype, read)
+        if seen.partials:  # whose place and that of the states the next ones take
+            self._settle()
 
     def listeners(self, graph: EvaluationGraph, model: Model) -> tuple[list[Listener], BranchListener]:
         """Whom an evaluation of the model must tell. Every rank must call this."""
@@ -142,10 +156,10 @@ class StatesWriter:
     ) -> None:
         """Write the summaries, what they were made from and how answers are smoothed. Every rank must call this."""
 
+        self._settle()
+
         def save() -> None:
             if self._folder is not None:
-                for name in self._digests:
-                    files.flush(self._folder / name)
                 stored = {name: asdict(digests.stored()) for name, digests in self._digests.items()}
                 state = {"model": _made_from(trained), "files": stored}
                 if smoothing is not None:
@@ -156,6 +170,14 @@ class StatesWriter:
 
     def write(self, name: str, width: int, dtype: torch.dtype, read: Callable[[slice], Tensor]) -> None:
         """Write rows of all ranks as one array [nodes, width]. Every rank must call this."""
+        self._begin(name, width, dtype, read)
+        self._settle()
+
+    def _begin(self, name: str, width: int, dtype: torch.dtype, read: Callable[[slice], Tensor]) -> None:
+        """`write`, which is done when it is settled: so long the rows must stay as they are."""
+        background = self._background
+        world = self._world if background is None else background.world
+        pieces = self._pieces if background is None else background.while_wanted(self._pieces)
         digests = self._digests[name] = BlockDigests()
 
         def write(content: Tensor) -> None:
@@ -169,12 +191,33 @@ class StatesWriter:
                     file.write(piece)
                     digests.update(piece)
 
-        write_gathered(self._world, self._pieces, lambda rows: _as_bytes(read(rows)), write)
+        def flush() -> None:
+            if self._folder is not None and self._pieces:
+                with files.disk_errors_as(CheckpointError, self._folder / name):
+                    files.flush(self._folder / name)
+
+        def work() -> None:
+            write_gathered(world, pieces, lambda rows: _as_bytes(read(rows)), write)
+            together(world, flush)
+
+        if background is None:
+            work()
+        else:
+            background.begin(work)
+
+    def _settle(self) -> None:
+        if self._background is not None:
+            self._background.settle()
 
 
 @contextmanager
 def writing_states(
-    run_path: Path, world: World, nodes: range, num_nodes: int, rows_at_once: int = ROWS_AT_ONCE
+    run_path: Path,
+    world: World,
+    nodes: range,
+    num_nodes: int,
+    rows_at_once: int = ROWS_AT_ONCE,
+    background: Background | None = None,
 ) -> Iterator[StatesWriter]:
     """A writer whose states replace those of the run when the block ends well. Every rank must enter this."""
     path = run_path / STATES_FOLDER
@@ -186,7 +229,7 @@ def writing_states(
             aside = files.written_aside(path, 0, "folder of states", CheckpointError, replace=True)
             return stack.enter_context(aside)
 
-        yield StatesWriter(together(world, begin), world, nodes, num_nodes, rows_at_once)
+        yield StatesWriter(together(world, begin), world, nodes, num_nodes, rows_at_once, background)
 
 
 def _hidden_file(layer: int) -> str:

@@ -17,7 +17,7 @@ from nfdist.graph.relation import Relation
 from nfdist.store.gate import Column
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordedRelation(Relation):
     """A relation among all nodes; its listener is told of this rank's rows before each sum, counted from 1."""
 

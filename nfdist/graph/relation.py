@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
 from nfdist.sparse.adjacency import Adjacency
-from nfdist.sparse.spmm import propagate, spmm
+from nfdist.sparse.spmm import Factors, spmm, spmm_by_factors
 from nfdist.world import World
 
 
@@ -50,11 +50,13 @@ class Relation:
     """One Â_j, with the weight of every edge and their sum [n] at every target.
 
     Its targets are the n nodes of a batch; its sources are the same nodes, or these and a halo of others after them.
+    Weights that are not `known` are products of `factors` of targets [n] and sources, worked out some edges at a time.
     """
 
     adjacency: Adjacency
-    edge_weights: Tensor
+    known_weights: Tensor | None
     total_weights: Tensor
+    factors: Factors | None = None
 
     @staticmethod
     def build(
@@ -67,6 +69,11 @@ class Relation:
 
         Where edges have weights, degrees are sums of these.
         """
+        if pattern.is_large and normalize and pattern.weights is None:
+            out_degrees = pattern.reversed.in_degrees if out_degrees is None else out_degrees
+            factors = degree_factors(pattern.in_degrees, dtype), degree_factors(out_degrees, dtype)
+            ones = factors[0].new_ones(pattern.num_sources, 1)
+            return Relation(pattern, None, spmm_by_factors(pattern, ones, factors)[:, 0], factors)
         of_edges = None if pattern.weights is None else pattern.weights.to(dtype)
         weights = torch.ones(pattern.num_edges, dtype=dtype, device=pattern.sources.device)
         if normalize:
@@ -79,17 +86,41 @@ class Relation:
         return Relation(pattern, weights, totals)
 
     @cached_property
+    def edge_weights(self) -> Tensor:
+        """The weight of every edge, in the order of the edges."""
+        if self.known_weights is not None:
+            return self.known_weights
+        assert self.factors is not None
+        at_target, at_source = self.factors
+        return at_target.index_select(0, self.adjacency.targets) * at_source.index_select(0, self.adjacency.sources)
+
+    @cached_property
     def transposed_weights(self) -> Tensor:
         """The weights in the order of the transposed edges."""
         return self.edge_weights.index_select(0, self.adjacency.transposed[1])
 
     def propagate(self, rows: Tensor) -> Tensor:
         """Â_j rows, [n, c]; differentiable."""
-        return propagate(self.adjacency, rows, self.edge_weights)
+        made: Tensor = _Propagate.apply(rows, self)
+        return made
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """Â_j rows, [n, c]; not recorded for differentiation."""
+        if self.factors is not None:
+            return spmm_by_factors(self.adjacency, rows, self.factors)
+        return spmm(self.adjacency, rows, self.edge_weights)
+
+    def reversed_sums(self, rows: Tensor) -> Tensor:
+        """Â_jᵀ rows, [sources, c]; not recorded for differentiation."""
+        if self.factors is not None:
+            return spmm_by_factors(self.adjacency.reversed, rows, self.factors[::-1])
+        return spmm(self.adjacency.transposed[0], rows, self.transposed_weights)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Relation":
         """The same with each of its tensors changed, as by a copy to a device."""
-        return Relation(self.adjacency.each(change), change(self.edge_weights), change(self.total_weights))
+        known = None if self.known_weights is None else change(self.known_weights)
+        factors = None if self.factors is None else (change(self.factors[0]), change(self.factors[1]))
+        return Relation(self.adjacency.each(change), known, change(self.total_weights), factors)
 
     def to(self, device: torch.device | str) -> "Relation":
         return self.each(lambda tensor: tensor.to(device))
@@ -161,12 +192,24 @@ def relate(rows: Tensor, maps: Tensor, offsets: Tensor, relations: Sequence[Rela
     return out
 
 
+class _Propagate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, relation: Relation) -> Tensor:
+        ctx.relation = relation
+        return relation.sums(rows.contiguous())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.relation.reversed_sums(grad.contiguous()), None
+
+
 class _Relate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, maps: Tensor, offsets: Tensor, relations: Sequence[Relation]) -> Tensor:
         ctx.save_for_backward(rows, maps)
         ctx.relations, ctx.totals = relations, torch.stack([relation.total_weights for relation in relations], 1)
-        sums = (spmm(relation.adjacency, rows, relation.edge_weights) for relation in relations)
+        sums = (relation.sums(rows) for relation in relations)
         return mapped_sums(sums, ctx.totals, maps, offsets)
 
     @staticmethod
@@ -175,7 +218,7 @@ class _Relate(torch.autograd.Function):
         rows, maps = ctx.saved_tensors
         grad_rows, grad_maps = torch.zeros_like(rows), torch.empty_like(maps)
         for hop, relation in enumerate(ctx.relations):
-            returned = spmm(relation.adjacency.transposed[0], grad, relation.transposed_weights)
+            returned = relation.reversed_sums(grad)
             grad_rows.addmm_(returned, maps[hop])
             torch.mm(returned.t(), rows, out=grad_maps[hop])  # gradᵀ Â rows, without keeping Â rows
         return grad_rows, grad_maps, ctx.totals.t() @ grad, None

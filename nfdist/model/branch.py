@@ -56,11 +56,15 @@ class GraphBranch(nn.Module):
         terms = [embedded, *label_terms(self.label_input, labels, len(embedded))]
         return add_norm(terms, epilogue if self._residual else Epilogue(None, elu=False, dropout=None))
 
-    def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
-        """State `index`, from 1, of rows with the state before, by their neighbors' states before."""
+    def related(self, index: int, hidden: Tensor, neighbors: Neighbors) -> Tensor:
+        """Â_1 (g W + b) of convolution `index`, from 1, [n, c]."""
         convolution = self.convolutions[index - 1]
         assert isinstance(convolution, nn.Linear)
-        related = neighbors.related(hidden, convolution.weight[None], convolution.bias[None])
+        return neighbors.related(hidden, convolution.weight[None], convolution.bias[None])
+
+    def next_state(self, index: int, hidden: Tensor, neighbors: Neighbors, epilogue: Epilogue) -> Tensor:
+        """State `index`, from 1, of rows with the state before, by their neighbors' states before."""
+        related = self.related(index, hidden, neighbors)
         return add_norm([related, hidden] if self._residual else [related], epilogue)
 
     def mix(self, logits: Tensor, branch_logits: Tensor) -> Tensor:

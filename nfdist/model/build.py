@@ -46,6 +46,7 @@ def check_settings(config: Config) -> None:
         "relation.kind=pattern": None if relation.kind == "pattern" or kind.sweeps else relation.kind,
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
         "train.label_inputs=0": None if kind.takes_labels or train.label_inputs == 0 else train.label_inputs,
+        "train.recompute=auto": None if kind.sweeps or train.recompute != "always" else "always",
         "model.feed_forward=0": None if kind.sweeps else config.model.feed_forward or None,
         "run.device=cpu": None if kind.runs_on_gpu or config.run.device != "cuda" else "cuda",
         "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,

@@ -108,9 +108,9 @@ class AttentionLayer(nn.Module):
         """scale x Σ over edges and heads of log pi / in-degree of the target; edges may start from `halo` rows too."""
         if len(halo):
             keys = KeyFeatures(torch.cat([keys.logs, self.keys(halo, kernel).logs]), keys.peak)
-        edge_weights = (scale / graph.in_degrees.to(queries.dtype)).index_select(0, graph.targets)
+        target_weights = scale / graph.in_degrees.to(queries.dtype)
         key_logs = key_logs_met(keys, summary, kernel)
-        return ops.edge_log_likelihood(queries, key_logs, log_normalizers, graph, edge_weights)
+        return ops.edge_log_likelihood(queries, key_logs, log_normalizers, graph, target_weights)
 
     def _query_features(self, kernel: Kernel) -> tuple[Tensor, Tensor]:
         """Weight [h x m, c] and bias of query features; without epsilon these are linear in the query: one map does."""
@@ -132,12 +132,13 @@ class BoundLayer:
     block_dropout: Dropout | None = None
 
     @cached_property
-    def _queries(self) -> Callable[[Tensor], Tensor]:
+    def queries(self) -> Callable[[Tensor], Tensor]:
+        """The features [n, h, m] of queries of hidden states."""
         return self.layer.query_map(self.kernel)
 
     def __call__(self, hidden: Tensor, neighbors: Neighbors) -> Tensor:
         """The next hidden state [n, c] of rows."""
-        return self.update(hidden, self.attend(self._queries(hidden)).outputs, neighbors)
+        return self.update(hidden, self.attend(self.queries(hidden)).outputs, neighbors)
 
     def attend(self, queries: Tensor) -> Attended:
         """What query features [n, h, m] get from all keys."""

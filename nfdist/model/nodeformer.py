@@ -13,24 +13,22 @@ from torch import Tensor, nn
 
 from nfdist import seeds
 from nfdist.attention import ops
-from nfdist.attention.all_reduce import all_reduce_summary
 from nfdist.attention.kernel import Kernel
-from nfdist.attention.summary import KeySummary, summarize
+from nfdist.attention.summary import KeySummary
 from nfdist.config import MOST_ORDER, AttentionConfig, Config, ModelConfig, RelationConfig
-from nfdist.devices import full_precision
 from nfdist.errors import ConfigError
 from nfdist.graph.halo import Halo
-from nfdist.graph.neighbors import BatchNeighbors, Neighbors, PowerNeighbors
 from nfdist.graph.relation import Relation
 from nfdist.model.branch import GraphBranch
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
 from nfdist.model.feed_forward import FeedForward
+from nfdist.model.forward_pass import ForwardPass
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.label_input import LabelInput, label_terms
 from nfdist.model.layer import AttentionLayer, BoundLayer
-from nfdist.model.linear import InputLinear, PreparedRows, UndrawnLinear
-from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes, feature_dropout
+from nfdist.model.linear import InputLinear, UndrawnLinear
+from nfdist.model.protocol import Draw, Output, check_features, check_relations, check_sizes
 from nfdist.world import World
 
 
@@ -55,6 +53,7 @@ class NodeFormer(nn.Module):
     sweeps = True
     inductive = True
     runs_on_gpu = True
+    recompute = False
     feature_means: Tensor | None
 
     def __init__(
@@ -137,77 +136,13 @@ class NodeFormer(nn.Module):
         In a world of several ranks each has its own n nodes: attention of scope "world" reaches those of all ranks,
         and relations may start from the rows of a halo. Then every rank must call this.
         """
-        features = fill_gaps(features, self.feature_means)
-        self._check(features, relations, draw, auxiliary_scale, halo)
-        rows = self.input.prepare(features, feature_dropout(self.model, draw, self.training))  # the branch's, too
-        embedded = [self.input.product(rows), *label_terms(self.label_input, draw.labels, len(features))]
-        with full_precision(features.device):  # exponents and sums need their digits
-            output = self._attend(embedded, relations, draw, auxiliary_scale, world or World(), halo)
-            if self.branch is None:
-                return output
-            branch_logits = self._convolve(self.branch, rows, relations, draw, world or World(), halo)
-            return Output(self.branch.mix(output.logits, branch_logits), output.auxiliary_loss)
-
-    def _attend(
-        self,
-        embedded: Sequence[Tensor],
-        relations: Sequence[Relation],
-        draw: Draw,
-        scale: float,
-        world: World,
-        halo: Halo | None,
-    ) -> Output:
-        # An evaluation is always of the whole graph, whatever training could afford.
-        reach = world if self.attention.scope == "world" or not self.training else World()
-        hidden = add_norm(embedded, self.epilogue(0, draw))
-        logits = self.logits(hidden, 0)
-        loss = hidden.new_zeros(()) if scale != 0 else None
-        for index in range(1, self.model.layers + 1):
-            layer = self.layer(index)
-            kernel, noise = self._randomness(draw, index, hidden)
-            states = hidden if halo is None else halo.extend(hidden, world)
-            queries, keys = layer.project(hidden, kernel)
-            summary = all_reduce_summary(summarize(keys, hidden, kernel, noise), reach)
-            bound = self.bind(index, kernel, summary, draw)
-            outputs, log_normalizers = bound.attend(queries)
-            if loss is not None:  # before the rest: it takes the most memory, for a moment
-                graph, copies = relations[0].adjacency, states[len(hidden) :]
-                loss = loss + layer.edge_log_likelihood(
-                    queries, keys, copies, summary, log_normalizers, graph, kernel, scale
-                )
-            hidden = bound.update(hidden, outputs, self._neighbors(relations, states, world, halo))
-            logits = self.logits(hidden, index, logits)
-        assert logits is not None
-        return Output(logits, loss)
-
-    def _neighbors(self, relations: Sequence[Relation], states: Tensor, world: World, halo: Halo | None) -> Neighbors:
-        """The neighbors of a batch; between two sums of a power, ranks exchange the rows of their halos."""
-        neighbors = BatchNeighbors(relations, states)
-        if not self.relation.num_partials:
-            return neighbors
-
-        def propagate(_power: int, rows: Tensor) -> Tensor:
-            return relations[0].propagate(rows if halo is None else halo.extend(rows, world))
-
-        return PowerNeighbors(neighbors, propagate)
-
-    def _convolve(
-        self,
-        branch: GraphBranch,
-        rows: PreparedRows,
-        relations: Sequence[Relation],
-        draw: Draw,
-        world: World,
-        halo: Halo | None,
-    ) -> Tensor:
-        """The logits of the graph branch."""
-        hidden = branch.first_state(rows, self.branch_epilogue(branch, 0, draw), draw.labels)
-        for index in range(1, branch.num_layers + 1):
-            states = hidden if halo is None else halo.extend(hidden, world)
-            neighbors = BatchNeighbors(relations[:1], states)
-            hidden = branch.next_state(index, hidden, neighbors, self.branch_epilogue(branch, index, draw))
-        logits: Tensor = branch.output(hidden)
-        return logits
+        filled = fill_gaps(features, self.feature_means)
+        self._check(filled, relations, draw, auxiliary_scale, halo)
+        recomputed = self.recompute and self.training
+        given = features if recomputed else filled
+        del features, filled  # or layers would hold on to what they need not
+        whole = world or World()
+        return ForwardPass(self, given, relations, draw, auxiliary_scale, whole, halo, recomputed).output()
 
     def bind(self, index: int, kernel: Kernel, summary: KeySummary, draw: Draw | None = None) -> BoundLayer:
         """The layer, from 1, that makes state `index`; in an evaluation without a draw."""
@@ -285,7 +220,7 @@ class NodeFormer(nn.Module):
             self._evaluation_kernels[key] = self._kernel(seed, "evaluation", layer, temperature, like)
         return self._evaluation_kernels[key]
 
-    def _randomness(self, draw: Draw, layer: int, like: Tensor) -> tuple[Kernel, Tensor | None]:
+    def randomness(self, draw: Draw, layer: int, like: Tensor) -> tuple[Kernel, Tensor | None]:
         """The layer's directions, and its Gumbel noise [n, h, k] where there is any."""
         if not self.training:
             seed = evaluation_seed(self.attention, draw.seed, draw.step)

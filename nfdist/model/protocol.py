@@ -57,7 +57,8 @@ class Model(Protocol):
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
     `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `inductive` whether an
     evaluation leaves what new nodes are predicted from, and `runs_on_gpu` whether it has code for GPUs. `input` is the
-    map that features go through first; `feature_means` [f] fill their gaps, None where there are none.
+    map that features go through first; `feature_means` [f] fill their gaps, None where there are none. A model that
+    sweeps may be told to `recompute` its layers in the backward pass, by every rank alike.
     """
 
     orders: range
@@ -70,6 +71,7 @@ class Model(Protocol):
     inductive: bool
     runs_on_gpu: bool
     training: bool
+    recompute: bool
     input: InputLinear
     feature_means: Tensor | None
 

@@ -3,7 +3,7 @@
 Built on the CPU, usable on any device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from nfdist.errors import ConfigError
 from nfdist.sparse.dgl_door import dgl
 
 MAX_EDGES = 1 << 31
+EDGES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,15 @@ class Adjacency:
     """A 0/1 pattern: sources[indptr[t] : indptr[t + 1]] are the nodes with an edge to t, each once, ascending.
 
     Targets and sources are the same nodes, unless `columns` says how many nodes the sources are numbered among. The
-    edges of a weighted graph have `weights` [e]; degrees are numbers of edges all the same.
+    edges of a weighted graph have `weights` [e]; degrees are numbers of edges all the same. Of a pattern that is known
+    to be `symmetric` each edge is there in both directions.
     """
 
     indptr: Tensor
     sources: Tensor
     columns: int | None = None
     weights: Tensor | None = None
+    symmetric: bool = False
 
     @staticmethod
     def from_edges(sources: Tensor, targets: Tensor, num_nodes: int) -> "Adjacency":
@@ -74,6 +77,27 @@ class Adjacency:
         """The target of every edge, in the order of `sources`."""
         nodes = torch.arange(self.num_nodes, dtype=self.sources.dtype, device=self.sources.device)
         return nodes.repeat_interleave(self.in_degrees, output_size=self.num_edges)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether what is worked out of every edge is better not there of all edges at once."""
+        return self.num_edges > EDGES_AT_ONCE
+
+    def pieces(self) -> Iterator[slice]:
+        """Consecutive targets with at most EDGES_AT_ONCE edges together, or one target where it alone has more."""
+        start = 0
+        while start < self.num_nodes:
+            last = int(torch.searchsorted(self.indptr, int(self.indptr[start]) + EDGES_AT_ONCE, right=True)) - 1
+            stop = min(max(start + 1, last), self.num_nodes)
+            yield slice(start, stop)
+            start = stop
+
+    def to_targets(self, rows: slice) -> "Adjacency":
+        """The edges to consecutive targets, which are numbered from 0; the sources are a view."""
+        ends = self.indptr[rows.start : rows.stop + 1]
+        edges = slice(int(ends[0]), int(ends[-1]))
+        weights = None if self.weights is None else self.weights[edges]
+        return Adjacency(ends - ends[0], self.sources[edges], self.num_sources, weights)
 
     @cached_property
     def dgl_graph(self) -> Any:
@@ -129,6 +153,17 @@ class Adjacency:
         ends = F.pad(self.out_degrees.cumsum(0), (1, 0)).to(self.indptr.dtype)
         return Adjacency(ends, self.targets.index_select(0, positions), columns), positions
 
+    @cached_property
+    def reversed(self) -> "Adjacency":
+        """Every edge the other way around: in less memory than `transposed`, and in none if it is symmetric."""
+        if self.symmetric:
+            return self
+        if "transposed" in self.__dict__ or self.sources.device.type != "cpu":
+            return self.transposed[0]
+        matrix = self._scipy().tocsc()
+        columns = None if self.columns is None else self.num_nodes
+        return Adjacency(torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices), columns)
+
     def block_diagonal(self, count: int) -> "Adjacency":
         """So many of this adjacency side by side, the nodes of the second numbered after those of the first."""
         if count == 1:
@@ -150,7 +185,7 @@ class Adjacency:
     def each(self, change: Callable[[Tensor], Tensor]) -> "Adjacency":
         """The same with each of its tensors changed, as by a copy to a device."""
         weights = None if self.weights is None else change(self.weights)
-        changed = Adjacency(change(self.indptr), change(self.sources), self.columns, weights)
+        changed = Adjacency(change(self.indptr), change(self.sources), self.columns, weights, self.symmetric)
         if "transposed" in self.__dict__:  # it was made on the CPU, with the batch
             transposed, positions = self.transposed
             changed.__dict__["transposed"] = transposed.each(change), change(positions)

@@ -17,6 +17,8 @@ from torch.autograd.function import once_differentiable
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import sparse_csr
 
+Factors = tuple[Tensor, Tensor]  # of the targets and of the sources of edges
+
 
 def spmm(graph: Adjacency, rows: Tensor, edge_weights: Tensor | None = None) -> Tensor:
     """Σ over in-edges of edge_weights[e] rows[source], [n, c]; `propagate` has a gradient."""
@@ -26,6 +28,17 @@ def spmm(graph: Adjacency, rows: Tensor, edge_weights: Tensor | None = None) -> 
 def segment_spmm(indptr: Tensor, sources: Tensor, rows: Tensor, edge_weights: Tensor | None = None) -> Tensor:
     """`spmm` of the in-edges sources[indptr[t] : indptr[t + 1]] of consecutive targets."""
     return F.embedding_bag(sources, rows, indptr, mode="sum", include_last_offset=True, per_sample_weights=edge_weights)
+
+
+def spmm_by_factors(graph: Adjacency, rows: Tensor, factors: Factors) -> Tensor:
+    """`spmm` with weights at_target[t] x at_source[s], made for some edges at a time: the same to the bit."""
+    at_target, at_source = factors
+    out = rows.new_empty(graph.num_nodes, rows.shape[1])
+    for targets in graph.pieces():
+        piece = graph.to_targets(targets)
+        weights = at_target[targets].index_select(0, piece.targets).mul_(at_source.index_select(0, piece.sources))
+        out[targets] = spmm(piece, rows, weights)
+    return out
 
 
 def spmm_t(graph: Adjacency, rows: Tensor, edge_weights: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from nfdist.devices import Arrival, Copies, is_gpu, readable_by
 from nfdist.graph.halo import Halo
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.graph.split import has_label
+from nfdist.memory import return_freed
 from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import GraphStore
@@ -140,7 +141,8 @@ class Assembler:
         assert self.hops.weighted == self.relation.weights
         own, hops = node_ids[self.world.rank], range(1, self.relation.num_patterns + 1)
         if not self._crosses_ranks:
-            patterns = [self.hops.induced(hop, own) for hop in hops]
+            symmetric = not self.store.manifest.directed
+            patterns = [replace(self.hops.induced(hop, own), symmetric=symmetric) for hop in hops]
             return [Relation.build(pattern, self.relation.normalize, self.dtype) for pattern in patterns], None
         everyone = torch.cat(node_ids)
         patterns = [self.hops.induced(hop, own, everyone) for hop in hops]
@@ -245,6 +247,9 @@ class Repeated(Fetched):
         whole: Batch | None = None
         batch: Batch | None = None
         while (taken := self._take()) is not None:
-            whole = replace(whole, after=taken[1]) if whole else self._assembler.assemble(*taken, self._buffer)
+            if whole is None:
+                whole = self._assembler.assemble(*taken, self._buffer)
+                return_freed()  # edges were put together of many pieces, as large as all of them
+            whole = replace(whole, after=taken[1])
             batch = self._send(whole, self._copies, batch).here()
             yield batch

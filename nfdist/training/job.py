@@ -34,6 +34,7 @@ from nfdist.runs.mirror import Mirror, check_free, fetch_mirrored
 from nfdist.runs.ownership import owning_directory
 from nfdist.runs.run import RUN_FILE, Run
 from nfdist.signals import StopRequest, tell_of_stop
+from nfdist.training.precision import check_precision
 from nfdist.training.restoring import Restored, read_weights, restore_newest
 from nfdist.training.result import peak_memory_bytes, summarize_seeds, versions
 from nfdist.training.row_cache import make_row_cache
@@ -111,6 +112,9 @@ def train(
         earlier, restored = None, None
         if trial is None:
             earlier, restored = _find_run(config, place, world, graph, resume, stack)
+        with raised_on_all_ranks():
+            if world.rank == 0:
+                check_precision(config.train, device, begun=earlier is not None)
         with job.stop:
             return _train_seeds(job, place, earlier, restored, stack, goes_on)
 

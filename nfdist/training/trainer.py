@@ -34,6 +34,7 @@ from nfdist.training.class_weights import training_task
 from nfdist.training.optimization import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer
 from nfdist.training.prefetching import fetch
 from nfdist.training.preparation import Preparation
+from nfdist.training.recomputing import recomputes
 from nfdist.training.restoring import RAW_WEIGHTS, Restored
 from nfdist.training.result import peak_memory_bytes, versions
 from nfdist.training.row_cache import RowCache
@@ -82,6 +83,7 @@ class Trainer:
         config, store = job.config, job.graph.store
         model = build_model(config, store.num_features, job.task.num_classes, seed)
         self.model = model.to(job.device, job.dtype)
+        self.model.recompute = recomputes(config.train, store.num_nodes, job.world)
         self.split = split_of(store, config.data, seed)
         self.optimizer = make_optimizer(self.model, config.train)
         self.state = State()

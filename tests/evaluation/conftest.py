@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as distributed
 
 from nfdist.evaluation.attention_export import EdgeWeights, TopNeighbors
+from nfdist.evaluation.background import Background
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.outputs import write_embeddings, write_predictions
 from nfdist.evaluation.states import writing_states
@@ -40,6 +42,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_all(world: World, folder: Path) -> None:
     """Write in many small chunks."""
     for kind, parts in product(WRITTEN_KINDS, PARTS):
+        background = Background(world.meeting_in(distributed.new_group(backend="gloo") if world.size > 1 else None))
         store, out = Store.open(folder / f"{kind} {parts}"), folder / f"{kind} {parts} by {world.size}"
         trained = trained_model(WRITTEN[kind], store)
         model = trained.nodeformer("this test")
@@ -48,7 +51,10 @@ def write_all(world: World, folder: Path) -> None:
         )
         edges = EdgeWeights(store, world, full.nodes, model.model.layers, edges_at_once=97)
         links = TopNeighbors(world, full.nodes, store.node_ids(CHOSEN), 5, pairs_at_once=40)
-        with writing_states(out, world, full.nodes, store.num_nodes, ROWS_AT_ONCE) as states:
+        with (
+            writing_states(out, world, full.nodes, store.num_nodes, ROWS_AT_ONCE, background) as states,
+            background,
+        ):
             evaluation = full.evaluate(model, trained.seed, listeners=[states, edges, links])
             states.write_summaries(evaluation.summaries, trained)
         assert evaluation.hidden is not None

@@ -26,7 +26,7 @@ def dense_weights(store: Store, kind: str) -> Tensor:
     hidden, found = finish(model, model.input(store.take(everyone).double()), 0, draw, True), []
     for index in range(1, model.model.layers + 1):
         layer = model.layer(index)
-        kernel, _ = model._randomness(draw, index, hidden)
+        kernel, _ = model.randomness(draw, index, hidden)
         shape = (store.num_nodes, model.model.heads, model.model.channels)
         queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))
         weights = dense_log_weights(queries, keys, kernel)[:, 0].exp()

@@ -99,7 +99,7 @@ def dense_predictions(
     states = [new]
     for index in range(1, model.model.layers + 1):
         layer = model.layer(index)
-        kernel, _ = model._randomness(draw, index, old)
+        kernel, _ = model.randomness(draw, index, old)
         heads = (model.model.heads, model.model.channels)
         keys, values, new_values = (
             part(rows).view(-1, *heads)

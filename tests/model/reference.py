@@ -23,7 +23,7 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
     reach = adjacency_matrix(graph, features.dtype)
     for index in range(1, model.model.layers + 1):
         layer = model.layer(index)
-        kernel, noise = model._randomness(draw, index, features)
+        kernel, noise = model.randomness(draw, index, features)
         shape = (len(features), model.model.heads, model.model.channels)
         queries, keys, values = (part(hidden).view(shape) for part in (layer.query, layer.key, layer.value))
         heard = dense_attend(queries, keys, values, kernel, noise)

@@ -121,10 +121,11 @@ def patterns(relation: str, order: int, sizes: tuple[int, ...]) -> list[Tensor]:
     return [power & inside for power in powers]
 
 
-def shared(world: World, case: Case, sizes: tuple[int, ...]) -> list[float]:
+def shared(world: World, case: Case, sizes: tuple[int, ...], recompute: bool = False) -> list[float]:
     """Loss and all gradients, added up over the ranks."""
     relation, order = case.relation, case.order
     net = build(case)
+    net.recompute = recompute
     own = slices(sizes)[world.rank]
     matrices = patterns(relation, order, sizes)[: net.relation.num_patterns]
     halo = None
@@ -176,7 +177,7 @@ def dense_loss(net: NodeFormer, step: int, case: Case, sizes: tuple[int, ...]) -
     hidden = finish(net, net.input(features), 0, draw, True)
     likelihood = torch.zeros((), dtype=torch.float64)
     for index in range(1, MODEL.layers + 1):
-        layer, (kernel, noise) = net.layer(index), net._randomness(draw, index, features)
+        layer, (kernel, noise) = net.layer(index), net.randomness(draw, index, features)
         assert noise is not None
         queries, keys, values = (part(hidden).view(NODES, 2, -1) for part in (layer.query, layer.key, layer.value))
         logs = dense_log_products(kernel, queries, keys)  # [t, s, h]
@@ -214,9 +215,22 @@ def every_case(world: World) -> dict[str, list[float]]:
     return {f"{case} {sizes}": shared(world, case, sizes) for sizes in DIVISIONS[world.size] for case in CASES}
 
 
+def every_case_recomputed(world: World) -> dict[str, list[float]]:
+    """Some rows and some edges at a time, in a backward pass in which ranks meet again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nfdist.sparse.adjacency.EDGES_AT_ONCE", 30)
+        patch.setattr("nfdist.model.recomputed.ROWS_AT_ONCE", 7)
+        return {
+            f"{case} {sizes}": shared(world, case, sizes, True) for sizes in DIVISIONS[world.size] for case in CASES
+        }
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_world_computes_what_one_process_computes(size: int) -> None:
-    ranks = run_world(size, every_case)
+@pytest.mark.parametrize("of_every", [every_case, every_case_recomputed])
+def test_a_world_computes_what_one_process_computes(
+    of_every: Callable[[World], dict[str, list[float]]], size: int
+) -> None:
+    ranks = run_world(size, of_every)
     for sizes in DIVISIONS[size]:
         for case in CASES:
             wanted = torch.tensor(alone(case, sizes), dtype=torch.float64)

@@ -61,6 +61,7 @@ SAME = {
         "model.feed_forward=2",
     ],
     "no graph": ["train.batch_nodes={batch}", "relation.order=0", "train.edge_loss=0"],
+    "recomputed": ["train.batch_nodes=0", "train.epochs=5", "train.recompute=always"],
     "labels given": ["train.batch_nodes=0", "train.epochs=5", "train.label_inputs=0.4", "model.graph_layers=1"],
 }
 
@@ -84,6 +85,8 @@ def test_worlds_of_any_size_train_the_same_weights(graph: Path, lopsided: Path, 
             losses, wanted = (torch.tensor(step_losses(run), dtype=torch.float64) for run in (together, alone))
             assert difference(losses, wanted) < 1e-9, (name, size)
             assert difference(flat_weights(together), flat_weights(alone)) < 1e-8, (name, size)
+    kept, again = (torch.tensor(step_losses(tmp_path / f"{name}-1")) for name in ("whole graph", "recomputed"))
+    assert difference(again, kept) < 1e-10
 
 
 def test_ranks_by_themselves_average_their_batches(graph: Path, tmp_path: Path) -> None:
@@ -174,6 +177,7 @@ def ranks_loss(
         (5, ()),
         (7, ("relation.kind=power", "model.feed_forward=2", "train.label_inputs=0.3")),
         (4, ("train.accumulate=2", "train.ema=0.9", "model.input_dropout=0.2")),
+        (6, ("train.recompute=always", "model.graph_layers=1")),
     ],
 )
 def test_a_resumed_run_is_bit_equal(graph: Path, tmp_path: Path, size: int, step: int, more: tuple[str, ...]) -> None:

@@ -69,15 +69,15 @@ def attend(features: Tensor, log_mass: Tensor, mean: Tensor, noise_free: Tensor)
 
 
 def edge_log_likelihood(
-    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
+    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, target_weights: Tensor
 ) -> Tensor:
-    """Σ over edges and heads of edge_weights[e] log pi[e, h], a scalar, of queries [n, h, m] and keys [sources, h, m].
+    """Σ over edges and heads of target_weights[t] log pi[e, h]: a scalar of queries [n, h, m], keys [sources, h, m].
 
     log pi[s -> t] = log Σ_m exp(queries[t, m] + key_logs[s, m]) - log_normalizers[t]
     """
     targets, sources = graph.targets.long(), graph.sources.long()
     log_products = (queries[targets] + key_logs[sources]).logsumexp(2)
-    return (edge_weights[:, None] * (log_products - log_normalizers[targets])).sum()
+    return (target_weights[targets, None] * (log_products - log_normalizers[targets])).sum()
 
 
 def gumbel(key: int, node_ids: Tensor, streams: int, dtype: torch.dtype = torch.float32) -> Tensor:

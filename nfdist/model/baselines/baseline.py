@@ -39,6 +39,7 @@ class Baseline(nn.Module, ABC):
     sweeps = False
     inductive = True
     runs_on_gpu = True
+    recompute = False
     input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor

@@ -20,11 +20,12 @@ def edge_log_likelihood(
     key_logs: Tensor,
     log_normalizers: Tensor,
     graph: Adjacency,
-    edge_weights: Tensor,
+    target_weights: Tensor,
     *,
     chunk_rows: int | None = None,
 ) -> Tensor:
     """See `definition.edge_log_likelihood`; there is no more of [e, h, m] than a chunk of edges."""
+    edge_weights = target_weights.index_select(0, graph.targets)
     total: Tensor = _EdgeLogLikelihood.apply(queries, key_logs, log_normalizers, graph, edge_weights, chunk_rows)
     return total
 

@@ -19,10 +19,11 @@ _BLOCK_EDGES = 16
 
 
 def edge_log_likelihood(
-    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, edge_weights: Tensor
+    queries: Tensor, key_logs: Tensor, log_normalizers: Tensor, graph: Adjacency, target_weights: Tensor
 ) -> Tensor:
     """See `definition.edge_log_likelihood`; the sum has at least float32."""
     ends = addressable(queries), addressable(key_logs)
+    edge_weights = target_weights.index_select(0, graph.targets)
     total: Tensor = _EdgeLogLikelihood.apply(*ends, log_normalizers, graph, edge_weights)
     return total
 

@@ -52,7 +52,7 @@ def test_equal_to_the_definition(
     chunk_rows: int | None,
 ) -> None:
     inputs, graph = drawn(nodes, sources, heads, scale, dtype), random_graph(nodes, sources, edges)
-    weights = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3), dtype=dtype)
+    weights = torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(3), dtype=dtype)
     ours = gpu.edge_log_likelihood(*inputs, graph, weights, chunk_rows=chunk_rows)
     assert_same(ours, definition.edge_log_likelihood(*inputs, graph, weights), inputs, tolerance)
 
@@ -60,6 +60,6 @@ def test_equal_to_the_definition(
 def test_a_graph_without_edges_has_likelihood_zero() -> None:
     inputs = drawn(4, 4, 2, 1.0)
     graph = Adjacency(torch.zeros(5, dtype=torch.int32), torch.zeros(0, dtype=torch.int32))
-    total = gpu.edge_log_likelihood(*inputs, graph, torch.zeros(0, dtype=torch.float64))
+    total = gpu.edge_log_likelihood(*inputs, graph, torch.zeros(4, dtype=torch.float64))
     assert total == 0
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(total, inputs))

@@ -36,7 +36,7 @@ def test_of_any_graph(
         random(*shape, seed=index, dtype=dtype, scale=scale)
         for index, shape in enumerate([(nodes, heads, features), (nodes + copies, heads, features), (nodes, heads)])
     )
-    weights = random(graph.num_edges, seed=5, dtype=torch.promote_types(dtype, torch.float32)).detach().abs()
+    weights = random(graph.num_nodes, seed=5, dtype=torch.promote_types(dtype, torch.float32)).detach().abs()
     tolerance = max(TOLERANCES[dtype], 1e-3 if dtype == torch.float32 and scale > 1 else 0)
     assert_defined("edge_log_likelihood", [queries, keys, log_normalizers], graph, weights, tolerance=tolerance)
 
@@ -45,7 +45,7 @@ def test_of_no_edges_is_zero() -> None:
     queries, keys = (random(4, 2, 5, seed=seed, dtype=torch.float32) for seed in (1, 2))
     log_normalizers = random(4, 2, seed=3, dtype=torch.float32)
     graph = Adjacency(torch.zeros(5, dtype=torch.int32), torch.zeros(0, dtype=torch.int32)).to(DEVICE)
-    total = KERNELS.edge_log_likelihood(queries, keys, log_normalizers, graph, queries.new_zeros(0))
+    total = KERNELS.edge_log_likelihood(queries, keys, log_normalizers, graph, queries.new_zeros(4))
     assert total == 0
     assert all((grad == 0).all() for grad in torch.autograd.grad(total, [queries, keys, log_normalizers]))
 
@@ -53,7 +53,7 @@ def test_of_no_edges_is_zero() -> None:
 def test_a_repetition_gives_the_same_bits() -> None:
     graph, found = random_graph(17, 60), []
     queries, keys = (random(17, 1, 5, seed=seed, dtype=torch.float32) for seed in (1, 2))
-    weights = torch.ones(graph.num_edges, device=DEVICE)
+    weights = torch.ones(graph.num_nodes, device=DEVICE)
     for _ in range(2):
         total = KERNELS.edge_log_likelihood(queries, keys, queries.new_zeros(17, 1), graph, weights)
         found.append(
