@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from nfdist.memory import MemoryWatch, parse_bytes
-from nfdist.partitioning.pipeline import order_edges
+from nfdist.partitioning.ordering import order_edges
 from nfdist.partitioning.sources import SourceOptions, load
 from nfdist.partitioning.streaming import stream_assign
 from nfdist.sparse.adjacency import Adjacency

@@ -8,6 +8,9 @@ from torch import nn
 
 from nfdist import seeds
 from nfdist.config import AttentionConfig, ModelConfig, RelationConfig
+from nfdist.model.nodeformer import NodeFormer
+from nfdist.model.protocol import Draw
+from nfdist.sparse.adjacency import Adjacency
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -72,6 +75,10 @@ OPTIONS = {
 }
 LABEL_INPUTS = ("label inputs", "label inputs of a graph branch")  # the options that take labels
 
+NODES, FEATURES, OUTPUTS = 43, 9, 5
+GRAPH_ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
+GRAPH = Adjacency.from_edges(GRAPH_ENDS[0], GRAPH_ENDS[1], NODES)
+
 
 def jittered(net: Net) -> Net:
     """A model, in float64, whose gates no longer start equal, nor its biases at 0 and its norms as the identity."""
@@ -81,3 +88,22 @@ def jittered(net: Net) -> Net:
             generator = seeds.generator(index, "jitter")
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return net
+
+
+def build(options: str) -> NodeFormer:
+    model, attention, relation = OPTIONS[options]
+    net = NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3, label_inputs=options in LABEL_INPUTS)
+    return jittered(net)
+
+
+def inputs() -> tuple[torch.Tensor, Draw]:
+    features = torch.randn(NODES, FEATURES, generator=seeds.generator(1, "features"), dtype=torch.float64)
+    return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
+
+
+def given_labels(*shape: int) -> torch.Tensor:
+    """Of two fifths of the nodes a class, the last of which nobody has, or some of the answers; one node has all."""
+    labels = torch.randint(2 if len(shape) > 1 else OUTPUTS - 1, shape, generator=seeds.generator(6, "labels"))
+    labels[torch.rand(shape, generator=seeds.generator(7, "given")) < 0.6] = -1
+    labels[3] = 1
+    return labels

@@ -13,8 +13,16 @@ from nfdist.model.nodeformer import NodeFormer
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.csr import as_tensor
 from tests.comparing import difference
-from tests.model.building import LABEL_INPUTS, OPTIONS
-from tests.model.test_nodeformer import GRAPH, NODES, OUTPUTS, build, given_labels, inputs
+from tests.model.building import (
+    GRAPH,
+    LABEL_INPUTS,
+    NODES,
+    OPTIONS,
+    OUTPUTS,
+    build,
+    given_labels,
+    inputs,
+)
 
 GRAPHS = {"directed": GRAPH, "symmetric": replace(GRAPH.symmetrized(), symmetric=True)}
 

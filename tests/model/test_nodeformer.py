@@ -13,32 +13,24 @@ from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.comparing import assert_same, difference
-from tests.model.building import ATTENTION, LABEL_INPUTS, MODEL, OPTIONS, RELATION, jittered
+from tests.model.building import (
+    ATTENTION,
+    FEATURES,
+    GRAPH,
+    LABEL_INPUTS,
+    MODEL,
+    NODES,
+    OPTIONS,
+    OUTPUTS,
+    RELATION,
+    build,
+    given_labels,
+    inputs,
+    jittered,
+)
 from tests.model.reference import dense_forward
 
-NODES, FEATURES, OUTPUTS = 43, 9, 5
 KINDS: tuple[RelationKind, ...] = ("pattern", "power")
-GRAPH_ENDS = torch.randint(NODES, (2, 120), generator=seeds.generator(0, "graph"))
-GRAPH = Adjacency.from_edges(GRAPH_ENDS[0], GRAPH_ENDS[1], NODES)
-
-
-def build(options: str) -> NodeFormer:
-    model, attention, relation = OPTIONS[options]
-    net = NodeFormer(FEATURES, OUTPUTS, model, attention, relation, seed=3, label_inputs=options in LABEL_INPUTS)
-    return jittered(net)
-
-
-def inputs() -> tuple[torch.Tensor, Draw]:
-    features = torch.randn(NODES, FEATURES, generator=seeds.generator(1, "features"), dtype=torch.float64)
-    return features, Draw(seed=4, step=17, node_ids=torch.randperm(1000, generator=seeds.generator(2, "ids"))[:NODES])
-
-
-def given_labels(*shape: int) -> torch.Tensor:
-    """Of two fifths of the nodes a class, the last of which nobody has, or some of the answers; one node has all."""
-    labels = torch.randint(2 if len(shape) > 1 else OUTPUTS - 1, shape, generator=seeds.generator(6, "labels"))
-    labels[torch.rand(shape, generator=seeds.generator(7, "given")) < 0.6] = -1
-    labels[3] = 1
-    return labels
 
 
 def relations_of(net: NodeFormer) -> list[Relation]:
