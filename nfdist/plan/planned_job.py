@@ -64,7 +64,7 @@ class PlannedJob:
 
     @property
     def step(self) -> StepMemory:
-        return step_memory(self.config, self.graph, count_batch(self.config, self.graph, self.ranks))
+        return step_memory(self.config, self.graph, count_batch(self.config, self.graph, self.ranks), self.ranks)
 
     def with_batch(self, batch_nodes: int) -> "PlannedJob":
         """The same with other batches; those of the whole graph are not accumulated."""

@@ -10,12 +10,15 @@ from nfdist.attention.ops.cpu.heavy_keys import few_are_heavy
 from nfdist.config import Config
 from nfdist.graph.counts import GraphCounts
 from nfdist.model.build import count_weights, model_class, weights_dtype
+from nfdist.sparse.adjacency import EDGES_AT_ONCE
 from nfdist.training.batch_counts import BatchCounts
+from nfdist.training.recomputing import recomputes
 
 INDEX_BYTES = 4  # of rows and edges, which fit int32 in any batch that fits a machine
 NODE_BYTES = 28  # of every node of the graph: its split, the order of an epoch, whether and where it is in a batch
 ROW_BYTES = 60  # of a batch's row: ids, labels, and the ends of its edges in both directions
 EDGE_BYTES = 24  # of a batch's edge, besides its weights: both ends, both directions, and positions between these
+LARGE_EDGE_BYTES = 4  # of one of so many edges that their weights are made a piece at a time: its source
 INDUCED_BYTES = 34  # of an edge while a batch is made (store/induced.py, sparse/adjacency.py: transposed)
 CHUNK_BYTES = 30 << 20  # buffers of the chunks that attention works in
 HOLES = 1.1  # what blocks between others take
@@ -46,7 +49,7 @@ class StepMemory:
         return self.fixed + self.of_batch
 
 
-def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts) -> StepMemory:
+def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: int = 1) -> StepMemory:
     """What a step of such batches takes."""
     item = weights_dtype(config).itemsize
     weights = count_weights(config, graph.features, graph.outputs) * item
@@ -55,8 +58,13 @@ def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts) -> StepM
     if model_class(config.model.name).sweeps:
         fixed += CHUNK_BYTES
         layer, state = _layer_numbers(config, graph, batch), batch.nodes * config.model.channels
-        kept = (_input_numbers(config, graph, batch) + config.model.layers * layer.kept) * item
-        more = layer.more * item
+        if recomputes(config.train, graph.nodes, ranks):  # one layer at a time beside the states
+            kept = (config.model.layers + 1) * state + batch.nodes * graph.outputs
+            again = 6 * (config.model.heads * config.model.random_features + config.model.channels)
+            kept, more = kept * item, (batch.nodes * again + 5 * config.model.heads * EDGES_AT_ONCE) * item
+        else:
+            kept = (_input_numbers(config, graph, batch) + config.model.layers * layer.kept) * item
+            more = layer.more * item
         least = (config.model.layers * state + layer.kept / 2) * item
     else:
         kept, more = (numbers * item for numbers in _baseline_numbers(config, graph, batch))
@@ -73,8 +81,9 @@ def batch_bytes(config: Config, graph: GraphCounts, batch: BatchCounts, item: in
         row += graph.features * graph.feature_bytes  # the buffer they are read into
     if graph.entries is not None:
         row += graph.entries * (16 + item)  # the same entries by columns, for the gradient of the first weights
-    edge = EDGE_BYTES + (3 if graph.weighted else 2) * item
-    relations = sum(batch.edges) * edge + (batch.nodes + batch.copies) * len(batch.edges) * (16 + 3 * INDEX_BYTES)
+    small = EDGE_BYTES + (3 if graph.weighted else 2) * item
+    edges = sum(count * (small if count < EDGES_AT_ONCE else LARGE_EDGE_BYTES) for count in batch.edges)
+    relations = edges + (batch.nodes + batch.copies) * len(batch.edges) * (16 + 3 * INDEX_BYTES)
     if config.train.edge_loss and config.model.heads > 1 and batch.edges:
         relations += config.model.heads * batch.edges[0] * 16  # Adjacency.block_diagonal
     return row * batch.nodes + relations
@@ -93,7 +102,7 @@ def _layer_numbers(config: Config, graph: GraphCounts, batch: BatchCounts) -> La
     model, attention = config.model, config.attention
     n, h, m, c = batch.nodes, model.heads, model.random_features, model.channels
     k = 1 if attention.kind == "softmax" else attention.noise_draws
-    edges = batch.edges[0] if batch.edges else 0.0
+    edges = min(batch.edges[0], EDGES_AT_ONCE) if batch.edges else 0.0  # more than that in pieces
     edge_loss = bool(config.train.edge_loss) and bool(batch.edges)
     row = 2 * h * m + h * (k + 2)  # log features of queries and keys, as attend and summarize keep them
     row += 2 * c + 2  # epilogue.add_norm: the sum and what is made of it

@@ -83,7 +83,7 @@ class Trainer:
         config, store = job.config, job.graph.store
         model = build_model(config, store.num_features, job.task.num_classes, seed)
         self.model = model.to(job.device, job.dtype)
-        self.model.recompute = recomputes(config.train, store.num_nodes, job.world)
+        self.model.recompute = recomputes(config.train, store.num_nodes, job.world.size)
         self.split = split_of(store, config.data, seed)
         self.optimizer = make_optimizer(self.model, config.train)
         self.state = State()

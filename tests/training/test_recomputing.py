@@ -6,7 +6,6 @@ from nfdist.config import Config, ModelConfig, TrainConfig
 from nfdist.errors import ConfigError
 from nfdist.model.build import check_settings
 from nfdist.training.recomputing import KEPT_NODES, recomputes
-from nfdist.world import World
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,7 @@ from nfdist.world import World
     ],
 )
 def test_auto_looks_at_the_share_of_a_rank(config: TrainConfig, num_nodes: int, ranks: int, wanted: bool) -> None:
-    assert recomputes(config, num_nodes, World(0, ranks)) == wanted
+    assert recomputes(config, num_nodes, ranks) == wanted
 
 
 def test_a_model_that_cannot_is_not_told_to() -> None:

@@ -19,7 +19,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> GraphCounts:
 
 def memory(graph: GraphCounts, *overrides: str, ranks: int = 1) -> StepMemory:
     config = settings.parse({"relation": {"order": 1}, "train": {"batch_nodes": 50_000}}, list(overrides))
-    return step_memory(config, graph, count_batch(config, graph, ranks))
+    return step_memory(config, graph, count_batch(config, graph, ranks), ranks)
 
 
 @pytest.mark.parametrize("name", ["nodeformer", "gcn", "mlp"])
