@@ -70,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 def describe(out: Path, rows: "Sequence[Row]") -> str:
     """The rows as a table, the best validation score of answers first."""
+    if not rows:
+        return f"{out}: no model was trained to its end yet"
     metric = next((row.metric for row in rows if row.metric), "")
     smoothed = any(row.smoothed_valid is not None for row in rows)
     columns = f"{'test':>18}{'valid':>10}{'smoothed test':>15}{'valid':>10}{'seconds':>10}{'parameters':>12}"

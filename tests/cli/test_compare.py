@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from nfdist.cli.compare import describe
 from tests.cli.runs import mistake, outcome
 from tests.tune.building import build_graph
 
@@ -47,3 +48,7 @@ def test_a_mistake_is_one_line(
 ) -> None:
     assert said in mistake(capsys, "compare", config, "--out", tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_comparison_that_was_stopped_in_its_first_model_has_no_table() -> None:
+    assert describe(Path("out"), []) == "out: no model was trained to its end yet"

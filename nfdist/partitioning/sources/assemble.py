@@ -91,7 +91,10 @@ def _convert_labels(raw: RawGraph, original_ids: NDArray[Any], wanted: str) -> t
     if task == "multi":
         return labels.astype(np.int8), task, labels.shape[1]
     labels = labels.astype(np.int64, copy=False)
-    shown = max(int(labels.max(initial=-1)) + 1, raw.num_classes)
+    largest = int(labels.max(initial=-1))
+    if largest >= 0 and int(labels.min(where=labels >= 0, initial=largest)) == largest:
+        raw.notes.append(f"all labels are {largest}: there is nothing to tell apart, so scores will say nothing")
+    shown = max(largest + 1, raw.num_classes)
     return labels, task, 2 if task == "binary" else shown
 
 

@@ -253,3 +253,9 @@ def test_a_damaged_file_is_refused(tmp_path: Path, share: float) -> None:
 def test_bad_options_are_refused_at_construction(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SourceOptions(**changes)
+
+
+@pytest.mark.parametrize(("labels", "told"), [([3, 3, -1], True), ([3, 3, 3], True), ([3, 0, -1], False)])
+def test_labels_that_are_all_alike_are_told_of(labels: list[int], told: bool, tmp_path: Path) -> None:
+    graph = load(save(tmp_path, label=np.array(labels * 4)), OPTIONS)
+    assert any("all labels are 3" in note for note in graph.notes) is told
