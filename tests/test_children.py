@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,6 +17,14 @@ STUBBORN = [
     "-c",
     "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('begun', flush=True); time.sleep(600)",
 ]
+
+
+@pytest.fixture(autouse=True)
+def hangups_are_heeded() -> Iterator[None]:
+    """Children inherit it where this process ignores them, as under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def begun(children: Children, command: list[str]) -> "subprocess.Popen[str]":

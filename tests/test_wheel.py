@@ -10,6 +10,7 @@ import pytest
 
 from tests.wheel import DATA_FOLDERS, ROOT, build_wheel, data_files, install_wheel
 
+SHIPPED = (".py", ".typed", ".css", ".js")
 FROM_THE_REPOSITORY = {"launch/Containerfile"}  # an image is made of the tree
 
 
@@ -20,7 +21,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_no_file_is_missing_and_none_is_added(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    package = {str(path.relative_to(ROOT)) for path in (ROOT / "nfdist").rglob("*") if path.suffix in (".py", ".typed")}
+    package = {str(path.relative_to(ROOT)) for path in (ROOT / "nfdist").rglob("*") if path.suffix in SHIPPED}
     assert {name for name in names if ".data/" not in name} == package
     data = {name.partition("/data/share/nfdist/")[2] for name in names if ".data/" in name}
     assert data == {file for name in DATA_FOLDERS for file in data_files(name)} - FROM_THE_REPOSITORY
