@@ -145,13 +145,14 @@ def notes_of(group: str) -> list[str]:
         "settings tried on 20News (k = 5, 10 and 15 have those chosen on k = 20), 29 on Cora and 12 on Actor. "
         "The best of 8 tried on Citeseer had 0.2 points more than the published ones in validation and was not taken. "
         "The baselines below have one setting each and were not searched.",
-        "tuned": "Written by `benchmarks/paper/search.py` into `launch/tuned`, whose files say how long and over how many "
-        "trials; by validation scores alone, of the first one to four splits. Smoothed answers take the training labels "
-        "nearby into account, as strongly as validation scores say. Every row has the same five splits. NodeFormer's "
-        "space lacked `model.norm`, which the baselines' have, until 20News without its graph was searched; then "
-        "Citeseer, Deezer and Actor were searched once more, and the earlier settings stayed, whose mean validation "
-        "scores over the five splits are the better ones. The paper's 88.69 on Cora is not to be had on such splits: its "
-        "own recipe comes to what the section on the published recipe shows.",
+        "tuned": "Written by `benchmarks/paper/search.py` into `launch/tuned`, whose files say how long and over how "
+        "many trials; by validation scores alone, of the first one to four splits. Smoothed answers take the "
+        "training labels nearby into account, as strongly as validation scores say. Every row has the same "
+        "five splits. NodeFormer's space lacked `model.norm`, which the baselines' have, until 20News without "
+        "its graph was searched; then Citeseer, Deezer and Actor were searched once more, and the earlier "
+        "settings stayed, whose mean validation scores over the five splits are the better ones. The paper's "
+        "88.69 on Cora is not to be had on such splits: its own recipe comes to what the section on the "
+        "published recipe shows.",
         "baseline": "Two layers, dropout 0.5, learning rate 0.01, weight decay 5e-4, at most 500 epochs, stopped after "
         "100 without a better validation score (SGC: 0.2 and 5e-5). The best of a dataset is bold.",
         "grid": "Two seeds and 300 epochs each; everything else as published.",
