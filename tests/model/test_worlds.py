@@ -225,8 +225,14 @@ def every_case_recomputed(world: World) -> dict[str, list[float]]:
         }
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("of_every", [every_case, every_case_recomputed])
+@pytest.mark.parametrize(
+    ("of_every", "size"),
+    [
+        *((every_case, size) for size in (1, 2, 3)),
+        *((every_case_recomputed, size) for size in (1, 2)),
+        pytest.param(every_case_recomputed, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_a_world_computes_what_one_process_computes(
     of_every: Callable[[World], dict[str, list[float]]], size: int
 ) -> None:
