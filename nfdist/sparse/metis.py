@@ -1,7 +1,7 @@
 """METIS, through the library that DGL ships or else through pymetis; where it takes long, in a process of its own.
 
-It runs in C until it is done, takes SIGTERM for itself meanwhile, and writes large graphs to files `metis<pid>.N` in the
-current folder: in a process of its own, in a folder of its own, none of it is felt.
+It runs in C until it is done, takes SIGTERM for itself meanwhile, and writes large graphs to files `metis<pid>.N` in
+the current folder: in a process of its own, in a folder of its own, none of it is felt.
 """
 
 import ctypes
@@ -79,9 +79,7 @@ def _divided(library: str, graph: Adjacency, num_parts: int, node_weights: NDArr
     return (_through_dgl if library == "dgl" else _through_pymetis)(graph, num_parts, node_weights)
 
 
-def _in_process(
-    graph: Adjacency, num_parts: int, node_weights: NDArray[np.int64], beside: Path
-) -> NDArray[np.int64]:
+def _in_process(graph: Adjacency, num_parts: int, node_weights: NDArray[np.int64], beside: Path) -> NDArray[np.int64]:
     """The same by a process that ends when this one is stopped, whatever METIS is doing."""
     arrays = (graph.indptr.numpy(), graph.sources.numpy(), node_weights)
     needed = f"METIS needs about {8 * sum(array.size for array in arrays) / 2**20:,.0f} MiB for its files; "

@@ -42,7 +42,9 @@ def test_one_class_alone_has_no_curve() -> None:
 
 
 @pytest.mark.parametrize("names", [["no", "yes"], [0, 1], [False, True]])
-def test_predictions_of_two_classes_have_one(names: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_of_two_classes_have_one(
+    names: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     truth, likely = drawn(300)
     told = likely > 0.5
     columns = {
