@@ -14,12 +14,12 @@ from nfdist.plan.work import Work, layer_products
 
 SETUP_CALLS = 3000  # the model, the graph, files and records of an evaluation, whatever its size
 CHUNK_CALLS = 40  # of a chunk of rows in a sweep of a layer
-SMOOTHED_CALLS = 30  # of a chunk of rows in a sweep of smoothing
+SMOOTHED_CALLS = 25  # of a chunk of rows in a sweep of smoothing
 TRY_CALLS, TRY_PASSES = 50, 20  # of a candidate for the strengths of smoothing, besides its answers
-FEATURE_PASSES, ANSWER_PASSES = 20, 40  # of a row's features as they are read and checked, and of its answers
-EXPONENT_PASSES = 100  # of the random features of a row: an exponential takes as long as many numbers passed
+FEATURE_PASSES, ANSWER_PASSES = 40, 40  # of a row's features as they are read and checked, and of its answers
+EXPONENT_PASSES = 90  # of the random features of a row: an exponential takes as long as many numbers passed
 STATE_PASSES = 10
-SMOOTHED_PASSES = 20
+SMOOTHED_PASSES = 14
 MADE_EDGE_BYTES = 1500  # of an edge of a baseline's graph, which is sorted in both directions
 LINE_BYTES = 64  # that narrow rows take, too
 EMBEDDED_PASSES, STORED_PASSES = 70, 30  # of rows that are encoded and compressed, and of those written as they are
