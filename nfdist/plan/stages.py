@@ -13,7 +13,7 @@ from nfdist.training.batch_counts import count_batch
 from nfdist.training.step_traffic import step_traffic, summary_bytes
 
 METRICS_LINE_BYTES = 700
-PREDICTION_CALLS = 2500  # until a run, its states and new nodes are read
+PREDICTION_CALLS = 1500  # until a run, its states and new nodes are read
 PREDICTED_BYTES = 40  # of a node in predictions.parquet, as it is compressed
 PATH_BYTES = 18  # of a path while its part is made: its ends, and what a sparse product holds beside them
 PATHS_PER_SECOND = 2.5e7  # that one core follows
@@ -66,7 +66,7 @@ def plan_training(job: PlannedJob) -> PlannedStage:
     train, batch = config.train, count_batch(config, graph, job.ranks)
     accumulated = min(train.accumulate, batch.batches)
     sent = step_traffic(config, graph, batch, job.ranks)
-    work = step_work(config, graph, batch).times(accumulated)
+    work = step_work(config, graph, batch, job.ranks).times(accumulated)
     waiting = 1.0 if job.threads == 1 else STEP_SHARE
     step_seconds = work.seconds(job.speed) / waiting + _sending_seconds(job, sent)
     steps = -(-batch.batches // accumulated) * train.epochs * len(train.seeds)

@@ -15,8 +15,9 @@ from nfdist.partitioning.sources import SourceOptions
 BENCHMARK = Path(__file__).parent.parent.parent / "benchmarks" / "plan.py"
 CASES = (
     *("whole", "one-layer", "large-batch", "small-batch", "heads", "softmax", "dropout", "double", "evaluated"),
-    *("words", "words-order-2", "wide", "branch", "gcn", "gcn-4", "mlp"),
-    *("evaluate", "evaluate-words", "evaluate-limit", "evaluate-gcn", "predict"),
+    *("words", "words-order-2", "wide", "branch", "recomputed", "recomputed-words", "gcn", "gcn-4", "mlp"),
+    *("evaluate", "evaluate-words", "evaluate-limit", "evaluate-gcn", "evaluate-mlp", "evaluate-branch"),
+    *("evaluate-heads", "predict", "hops"),
 )
 
 
