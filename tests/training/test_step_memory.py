@@ -90,9 +90,7 @@ def kept_bytes(partition: Path, config: Config) -> int:
 
 @pytest.mark.parametrize("layers", [1, 4])
 @pytest.mark.parametrize("channels", [16, 64])
-def test_of_layers_that_are_made_again_as_much_is_kept_as_planned(
-    layers: int, channels: int, partition: Path
-) -> None:
+def test_of_layers_that_are_made_again_as_much_is_kept_as_planned(layers: int, channels: int, partition: Path) -> None:
     shape = [f"model.layers={layers}", f"model.channels={channels}", "relation.order=1", "train.batch_nodes=0"]
     config = settings.parse({"train": {"recompute": "always"}}, shape)
     counts = read_counts(partition, 1)
