@@ -24,6 +24,7 @@ from nfdist.evaluation.background import Background
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.evaluation_record import write_evaluation
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
+from nfdist.evaluation.gathered_writer import FEW_ROWS_AT_ONCE, ROWS_AT_ONCE
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.scores import Scores, resolve_metric, score, undefined
@@ -92,6 +93,7 @@ class Evaluator:
         wanted_device: Device = "auto",
     ) -> None:
         self._world, self._started = world, time.perf_counter()
+        self._rows_at_once = ROWS_AT_ONCE if memory_bytes is None else FEW_ROWS_AT_ONCE
         config = trained.config
         data = replace(config.data, partition=str(partition or config.data.partition))
         # First of all, since to open another graph may take long.
@@ -155,7 +157,7 @@ class Evaluator:
                 if with_states:
                     where = folder, self._world, nodes, self._store.num_nodes
                     beside = None if is_gpu(self._full.device) else background
-                    states = stack.enter_context(writing_states(*where, background=beside))
+                    states = stack.enter_context(writing_states(*where, self._rows_at_once, beside))
                     heard, branch_listener = states.listeners(self._full, trained.model)
                     listeners += heard
                 evaluation = self._evaluated(trained, split, listeners, branch_listener)
@@ -241,15 +243,15 @@ class Evaluator:
         store, world, nodes, hidden = self._store, self._world, evaluation.nodes, evaluation.hidden
         path = folder / PREDICTIONS_FILE
         if hidden is not None and is_gpu(hidden.device):
-            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, hidden)
+            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, hidden, self._rows_at_once)
         elif hidden is not None:
-            given = folder / EMBEDDINGS_FILE, store, background.world, nodes, hidden
+            given = folder / EMBEDDINGS_FILE, store, background.world, nodes, hidden, self._rows_at_once
             background.begin(partial(write_embeddings, *given, wanted=background.while_wanted))
         logits, applied = evaluation.logits, smoothed is not None and smoothed.strengths.any
         if smoothed is not None:
             logits = smoothed.logits
         write_predictions(
-            *(path, store, world, self._task, nodes, logits, split, wanted.top_k),
+            *(path, store, world, self._task, nodes, logits, split, wanted.top_k, self._rows_at_once),
             probabilities=wanted.probabilities,
             smoothed=applied,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nfdist.config import Config, ModelConfig, RelationConfig
 from nfdist.evaluation.budget import NODE_BYTES, Budget
+from nfdist.evaluation.gathered_writer import FEW_ROWS_AT_ONCE as FEW_WRITTEN_AT_ONCE
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE as ROWS_WRITTEN_AT_ONCE
 from nfdist.evaluation.placement import ROWS_AT_ONCE
 from nfdist.evaluation.strengths import SMOOTHINGS
@@ -85,7 +86,9 @@ def sweep_memory(
     smoothing = _smoothing_bytes(config, graph, own, item) if smoothed else 0.0
     answers = graph.outputs * own * item if smoothed else 0
     chunks = SMOOTHED_COPIES * min(own, workers * ROWS_AT_ONCE) * graph.outputs * item if smoothed else 0.0
-    after = max(smoothing + chunks, answers + _writing_bytes(config, own, item, writes))
+    at_once = ROWS_WRITTEN_AT_ONCE if limit_bytes is None else FEW_WRITTEN_AT_ONCE
+    written = _writing_bytes(config, min(own, at_once), item) if writes else 0.0
+    after = max(smoothing + chunks, answers + written)
     if not model_class(config.model.name).sweeps:
         held, work = _in_memory(config, graph, item)
         return SweepMemory(held + fixed, 0.0, work, 0.0, after, held / 2)
@@ -133,11 +136,9 @@ def num_validated(config: Config, graph: GraphCounts, own: int) -> float:
     return validated * own / max(1, graph.nodes)
 
 
-def _writing_bytes(config: Config, own: int, item: int, writes: bool) -> float:
-    """Predictions and embeddings, some rows at a time."""
-    if not writes:
-        return 0.0
-    return WRITER_BYTES + min(own, ROWS_WRITTEN_AT_ONCE) * ROW_COPIES_WRITTEN * (item * config.model.channels + 16)
+def _writing_bytes(config: Config, rows: int, item: int) -> float:
+    """Predictions and embeddings, so many rows at a time."""
+    return WRITER_BYTES + rows * ROW_COPIES_WRITTEN * (item * config.model.channels + 16)
 
 
 def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, float]:

@@ -61,7 +61,7 @@ def test_sparse_rows_cost_their_entries(graph: GraphCounts) -> None:
 
 
 def kept_bytes(partition: Path, config: Config) -> int:
-    """What the forward pass of a step on the whole graph leaves for the backward pass, besides the batch and weights."""
+    """What the forward pass of a step on the whole graph leaves for its backward pass, without batch and weights."""
     store = Store.open(partition)
     batch = assembler_of(store).assemble([torch.arange(store.num_nodes)], Position(1))
     net = NodeFormer.build(config, store.num_features, store.num_classes, 0)
