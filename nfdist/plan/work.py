@@ -25,7 +25,7 @@ FEATURE_PASSES = 12
 EDGE_PASSES = 150.0  # bytes of an edge of a batch while it is made
 SCANNED_BYTES = 24.0  # of an edge of the graph that is looked at for a batch
 BACKWARD = 4.5  # products of a step for one of its forward pass
-AGAIN = 0.6  # of the work on a layer that is made again in the backward pass, a piece of rows and edges at a time
+AGAIN = 0.95  # of the work on a layer that is made again in the backward pass, a piece of rows and edges at a time
 
 
 @dataclass(frozen=True)
