@@ -13,6 +13,9 @@ from nfdist.errors import ConfigError
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SECONDS_BETWEEN_SAMPLES = 0.01
+# Of glibc's malloc.h: M_MMAP_THRESHOLD, the smallest block that is given back alone; M_TRIM_THRESHOLD, how much may be
+# free at the end of the heap before it is given back.
+_KEEPING = ((-3, 32 << 20), (-1, 1 << 30))
 # What torch, numpy, METIS, the dynamic linker and Python say when memory is short.
 _MEMORY_WORDS = (
     "can't allocate memory",
@@ -86,6 +89,15 @@ def available_bytes(host: Path = Path("/")) -> int | None:
                 found = re.search(rf"^{cached} (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
                 left.append(free + (int(found[1]) if found else 0))
     return max(0, min(left)) if left else None
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep what is freed of blocks of up to 32 MiB for the next ones; False where it is another C library.
+
+    The pages of a fresh block are cleared at first touch, which may cost more than the work on it.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(*option) for option in _KEEPING)
 
 
 def cgroup_folders(host: Path, controller: str) -> Iterator[Path]:

@@ -111,12 +111,12 @@ def test_in_a_process_of_its_own_it_finds_the_same_and_leaves_nothing(
 
 def test_what_fails_in_its_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, weights = clusters(), np.ones((CLUSTERS * SIZE, 1), dtype=np.int64)
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(PartitionError, match=r"METIS failed \(its process ended with code 1\): try --method stream$"):
         metis(graph, 2, weights, tmp_path / "out", numbers_here=0)
     (tmp_path / "killed").write_text("#!/bin/sh\nkill -9 $$\n")
     (tmp_path / "killed").chmod(0o755)
-    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "killed"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "killed"))
     with pytest.raises(PartitionError, match=r"ended by SIGKILL, as where memory is short\): try --method stream$"):
         metis(graph, 2, weights, tmp_path / "out", numbers_here=0)
     assert [path.name for path in tmp_path.iterdir()] == ["killed"]
@@ -128,7 +128,7 @@ def test_a_signal_ends_it_whatever_it_is_doing(
 ) -> None:
     (tmp_path / "deaf").write_text("#!/bin/sh\ntrap '' INT TERM\nexec sleep 60\n")
     (tmp_path / "deaf").chmod(0o755)
-    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "deaf"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "deaf"))
     graph, weights = clusters(), np.ones((CLUSTERS * SIZE, 1), dtype=np.int64)
     begun: list[psutil.Process] = []
 
