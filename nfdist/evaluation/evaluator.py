@@ -24,7 +24,6 @@ from nfdist.evaluation.background import Background
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.evaluation_record import write_evaluation
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
-from nfdist.evaluation.gathered_writer import FEW_ROWS_AT_ONCE, ROWS_AT_ONCE
 from nfdist.evaluation.outputs import EMBEDDINGS_FILE, PREDICTIONS_FILE, write_embeddings, write_predictions
 from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.scores import Scores, resolve_metric, score, undefined
@@ -32,6 +31,7 @@ from nfdist.evaluation.smoothed import SPLITS, Smoothed, Subject, score_facts, s
 from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.smoothing_states import SmoothingWriter
 from nfdist.evaluation.states import StatesWriter, writing_states
+from nfdist.evaluation.sweep_memory import TIGHT_BYTES, rows_written_at_once
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes, return_freed
@@ -93,7 +93,8 @@ class Evaluator:
         wanted_device: Device = "auto",
     ) -> None:
         self._world, self._started = world, time.perf_counter()
-        self._rows_at_once = ROWS_AT_ONCE if memory_bytes is None else FEW_ROWS_AT_ONCE
+        self._tight = memory_bytes is not None and memory_bytes < TIGHT_BYTES
+        self._rows_at_once = rows_written_at_once(memory_bytes, trained.config.model.channels, trained.dtype.itemsize)
         config = trained.config
         data = replace(config.data, partition=str(partition or config.data.partition))
         # First of all, since to open another graph may take long.
@@ -239,10 +240,10 @@ class Evaluator:
         wanted: Wanted,
         background: Background,
     ) -> None:
-        """Write predictions and, beside them, embeddings: to encode either takes a core."""
+        """Write predictions and, beside them where there is room, embeddings: to encode either takes a core."""
         store, world, nodes, hidden = self._store, self._world, evaluation.nodes, evaluation.hidden
         path = folder / PREDICTIONS_FILE
-        if hidden is not None and is_gpu(hidden.device):
+        if hidden is not None and (is_gpu(hidden.device) or self._tight):
             write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, hidden, self._rows_at_once)
         elif hidden is not None:
             given = folder / EMBEDDINGS_FILE, store, background.world, nodes, hidden, self._rows_at_once
