@@ -12,6 +12,7 @@ from nfdist.cli import doctor, packages
 from nfdist.cli.check import Check
 from nfdist.cli.main import main
 from nfdist.errors import ConfigError
+from nfdist.observe.trackers.tracker import DOORS
 from nfdist.sparse import dgl_door, metis
 from tests.cli.findings import only
 
@@ -62,7 +63,7 @@ def test_extras_are_listed_with_how_to_get_them(monkeypatch: pytest.MonkeyPatch)
     def not_logged_in() -> NoReturn:
         raise ConfigError("nobody is logged in")
 
-    doors = {name: SimpleNamespace(check=lambda: None) for name in packages.DOORS}
+    doors = {name: SimpleNamespace(check=lambda: None) for name in DOORS}
     monkeypatch.setattr(packages, "DOORS", {**doors, "wandb": SimpleNamespace(check=not_logged_in)})
     check = packages.check_extras()
     assert check.facts == {
@@ -75,8 +76,8 @@ def test_extras_are_listed_with_how_to_get_them(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_every_tracker_is_an_extra_that_is_listed() -> None:
-    assert set(packages.DOORS) < set(packages.EXTRAS)
-    assert {packages.EXTRAS[name][0] for name in packages.DOORS} == set(packages.DOORS)
+    assert set(DOORS) < set(packages.EXTRAS)
+    assert {packages.EXTRAS[name][0] for name in DOORS} == set(DOORS)
 
 
 @pytest.mark.parametrize("version", ["1.1.2", "0.9.1.post1", "3.0.0"])
