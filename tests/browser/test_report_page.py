@@ -1,7 +1,7 @@
 """The pages of nfdist report in a real browser: everything is drawn and legible, and nothing is asked of a network."""
 
-import time
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
