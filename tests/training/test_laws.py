@@ -48,7 +48,7 @@ def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # where that has as many.
 SAME = {
     "batches": ["train.batch_nodes={batch}", "train.epochs=2"],
-    "training nodes only": ["train.batch_nodes={batch}", "train.batch_from=train"],
+    "training nodes only": ["train.batch_nodes={batch}", "train.batch_from=train", "train.epochs=2"],
     "whole graph": ["train.batch_nodes=0", "train.epochs=5"],
     # Of three ranks the first has nothing to train on.
     "own parts": ["train.batch_nodes=400", "train.sampling=local", "train.epochs=5", "train.batch_from=train"],
