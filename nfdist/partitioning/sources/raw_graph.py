@@ -41,14 +41,13 @@ class RawGraph:
 
     def shared(self, world: World) -> "RawGraph":
         """What a rank keeps of a graph that it has read as a whole."""
+        if np.ndim(self.features) != 2:
+            return self  # which is refused
         nodes, edges = (RowShares.equal(world, count) for count in (np.shape(self.features)[0], len(self.sources)))
+        kept = replace(self, features=self.features[nodes.own], shares=nodes)
+        listed = [ends for ends in (self.sources, self.targets, self.weights) if ends is not None]
+        if any(ends.shape != (len(self.sources),) for ends in listed):
+            return kept  # which is refused, too
+        sources, targets = self.sources[edges.own], self.targets[edges.own]
         weights = None if self.weights is None else self.weights[edges.own]
-        return replace(
-            self,
-            sources=self.sources[edges.own],
-            targets=self.targets[edges.own],
-            features=self.features[nodes.own],
-            weights=weights,
-            shares=nodes,
-            first_edge=edges.own.start,
-        )
+        return replace(kept, sources=sources, targets=targets, weights=weights, first_edge=edges.own.start)
