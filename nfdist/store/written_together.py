@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nfdist import files
 from nfdist.collectives import fail_together, gather_text, together
-from nfdist.errors import NfdistError
+from nfdist.errors import NfdistError, WorldError
 from nfdist.world import World
 
 
@@ -32,7 +32,9 @@ def written_together(
         name = gather_text(world, aside.name)[leader]
         if not leads:
             aside = directory.with_name(name)
-            stack.enter_context(_joined(aside, directory, needed_bytes, noun, refusal, own))
+            need = f"the {noun} needs about {needed_bytes / 2**20:,.1f} MiB; "
+            stack.enter_context(files.disk_errors_as(refusal, directory, need))
+            stack.enter_context(_joined(world, aside, directory, own))
         yield aside, leads
         fail_together(world, None)  # before anything has its name, all must be there
         closing = stack.pop_all()
@@ -67,17 +69,17 @@ def _leader(world: World, directory: Path, refusal: type[NfdistError]) -> int:
 
 
 @contextmanager
-def _joined(
-    aside: Path, directory: Path, needed_bytes: int, noun: str, refusal: type[NfdistError], own: Sequence[str]
-) -> Iterator[None]:
+def _joined(world: World, aside: Path, directory: Path, own: Sequence[str]) -> Iterator[None]:
     """Writing in the folder of another rank: what this one has made there goes if it fails."""
-    with files.disk_errors_as(refusal, directory, f"the {noun} needs about {needed_bytes / 2**20:,.1f} MiB; "):
-        try:
-            yield
-        except BaseException:
-            for name in own:
-                shutil.rmtree(aside / name, ignore_errors=True)
-            with suppress(OSError):
-                files.remove_stale(directory.parent, directory.name)  # as it is if the other one was killed
-                aside.rmdir()
-            raise
+    try:
+        yield
+    except BaseException as error:
+        is_gone = not aside.exists()  # with the rank whose folder it is
+        for name in own:
+            shutil.rmtree(aside / name, ignore_errors=True)
+        with suppress(OSError):
+            files.remove_stale(directory.parent, directory.name)  # as it is if the other one was killed
+            aside.rmdir()
+        if is_gone and isinstance(error, OSError):
+            raise WorldError(f"{world.watch.phase}: {world.watch.explain()}") from error
+        raise

@@ -1,16 +1,21 @@
 """Ranks that share the work write what one process writes, byte for byte, and refuse what it refuses."""
 
+import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nfdist.store.cache import available_parts
+from nfdist.store.manifest import Manifest
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.partitioning.every_source import NAMES, NODES, contents, sources_in
-from tests.partitioning.ranks import Job, partition_all
+from tests.partitioning.ranks import Job, fail_to_write, partition_all, parts_together
 from tests.partitioning.wrong_tables import EDGES, ONE_FILE, WRONG_EDGES, write
 from tests.partitioning.wrong_tables import NODES as ROWS
+from tests.training.launching import finish, started, torchrun
 from tests.worlds import run_world
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -70,6 +75,67 @@ def test_ranks_write_what_one_process_writes(sources: dict[str, str], tmp_path: 
     assert sorted(path.name for path in (tmp_path / "ranks").iterdir()) == sorted(job["out"] for _, job in jobs)
 
 
+def hosts_in(folder: Path, count: int, **options: Any) -> tuple[str, Job]:
+    """Folders of hosts, each with a copy of the same tables."""
+    for rank in range(count):
+        write(ROWS, folder / str(rank) / "tables" / "nodes.csv")
+        write(EDGES, folder / str(rank) / "tables" / "edges.parquet")
+    return f"{folder}/{{rank}}", ("tables", {"parts": 4, "method": "random", "out": "out", **options})
+
+
+def test_hosts_without_a_common_disk_hold_their_own_parts(tmp_path: Path) -> None:
+    hosts, job = hosts_in(tmp_path, 3)
+    assert run_world(3, partition_all, [job], False, hosts) == [[""]] * 3
+    folders = [tmp_path / str(rank) / "out" for rank in range(3)]
+    assert [available_parts(folder) for folder in folders] == [[0], [1], [2, 3]]
+    for folder, parts in zip(folders, ([0], [1], [2, 3]), strict=True):
+        store = Store.open(folder, parts)
+        store.manifest.verify(folder) if len(parts) == 4 else None
+        assert [path.name for path in folder.parent.iterdir() if path.name != "tables"] == ["out"]
+    run_world(1, partition_all, [(job[0], {**job[1], "out": "whole"})], False, hosts)
+    assert parts_together(folders) == contents_as(tmp_path / "0" / "whole", "out")
+
+
+def contents_as(folder: Path, out: str) -> dict[str, str]:
+    """What a partition holds that was written into `out`: a manifest names that."""
+    manifest = Manifest.read(folder)
+    manifest.recipe["out"] = out
+    manifest.write(folder)
+    return contents(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda host: (host / "tables" / "edges.parquet").unlink(), "rank 1 cannot go on: tables has no edges.parquet"),
+        (
+            lambda host: (host / "tables" / "nodes.csv").write_text("id,a\nx,1\n"),
+            "tables/nodes.csv has 9 bytes for rank 1",
+        ),
+        (lambda host: (host / "out").mkdir(), "rank 1 cannot go on: out exists: choose another --out"),
+    ],
+)
+def test_what_is_wrong_on_one_host_names_its_rank(tmp_path: Path, spoil: Any, message: str) -> None:
+    hosts, job = hosts_in(tmp_path, 2)
+    spoil(tmp_path / "1")
+    before = sorted(tmp_path.rglob("*"))
+    first, second = run_world(2, partition_all, [job], False, hosts)
+    assert message in first[0]
+    assert message.removeprefix("rank 1 cannot go on: ") in second[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_full_disk_of_one_rank_leaves_nothing(tmp_path: Path, failing: int) -> None:
+    write(ROWS, tmp_path / "tables" / "nodes.parquet")
+    write(EDGES, tmp_path / "tables" / "edges.parquet")
+    job = str(tmp_path / "tables"), {"parts": 4, "method": "random", "out": str(tmp_path / "out")}
+    told = run_world(2, fail_to_write, job, failing)
+    assert "is full: the partition needs about" in told[failing]
+    assert "another rank has stopped" in told[1 - failing]
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
 def wrong_sources(folder: Path) -> list[Job]:
     """Tables that are wrong in one way each."""
     found: list[Job] = []
@@ -100,3 +166,31 @@ def test_ranks_refuse_what_one_process_refuses_in_the_same_words(tmp_path: Path)
     for told in run_world(3, partition_all, jobs):
         assert told == alone
     assert not (tmp_path / "wrong" / "out").exists()
+
+
+def test_workers_of_torchrun_tell_once_what_came_of_it(tmp_path: Path) -> None:
+    for name, table in (("nodes", ROWS), ("edges", EDGES)):
+        write(table, tmp_path / "tables" / f"{name}.csv")
+    words = ["partition", tmp_path / "tables", "--parts", "3", "--out", tmp_path / "out", "--json"]
+    lines = finish(torchrun(*words), tmp_path / "log").splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [(one["parts"], one["nodes"], one["edges"]) for one in found] == [(3, len(ROWS), 6)]
+    assert found[0]["peak_private_bytes"] > 0
+    assert sum("0/4" in line for line in lines) == sum("out: 3 parts" in line for line in lines) == 1
+    with started(torchrun(*words), tmp_path / "log") as job:
+        assert job.wait() != 0
+    told = [line for line in job.output.splitlines() if line.startswith("nfdist: ")]
+    assert told == [f"nfdist: {tmp_path / 'out'} exists: choose another --out or remove it first"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "out", "tables"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_workers_that_are_ended_leave_nothing(tmp_path: Path, rank: int, number: signal.Signals) -> None:
+    words = ["partition", "amazon2m-like", "--scale", "0.1", "--parts", "64", "--out", tmp_path / "out"]
+    with started(torchrun(*words, "--method", "random"), tmp_path / "log") as job:
+        job.wait_until(lambda: list(tmp_path.glob(".out.tmp-*/part-*")))
+        job.workers()[rank].send_signal(number)
+        assert job.wait() != 0
+    assert [path.name for path in tmp_path.iterdir()] == ["log"], job.output
