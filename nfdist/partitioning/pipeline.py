@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from nfdist import log
-from nfdist.collectives import largest, raised_on_all_ranks, together
+from nfdist.collectives import largest, raised_on_all_ranks, together, total
 from nfdist.errors import PartitionError
 from nfdist.files import existing_ancestor
 from nfdist.memory import MemoryWatch, format_bytes, host_bytes, peak_resident_bytes
@@ -41,12 +41,13 @@ _ASIDE_CHARACTERS = 60  # what a name gains while its directory is written
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was written, the seconds of every stage, and what the rank that held the most held at its peak."""
+    """What was written, the seconds of every stage, what the rank that held the most held, and what all ranks sent."""
 
     manifest: Manifest
     seconds: dict[str, float] = field(default_factory=dict)
     peak_private_bytes: int = 0
     peak_memory_bytes: int = 0
+    sent_bytes: int = 0
 
 
 def partition(recipe: Recipe, world: World = ALONE, local_size: int = 1) -> Outcome:
@@ -97,7 +98,8 @@ def _partition(recipe: Recipe, source: str, out: Path, world: World, local_size:
         with stage("write"):
             manifest = _write(recipe, graph, in_edges, assignment, out, workspace)
     peaks = largest(world, torch.tensor([watch.peak_private_bytes, peak_resident_bytes()]), "memory").tolist()
-    return Outcome(manifest, seconds, *peaks)
+    sent_bytes = int(total(world, torch.tensor([world.watch.sent_bytes]), "traffic"))
+    return Outcome(manifest, seconds, *peaks, sent_bytes)
 
 
 def _check_before(recipe: Recipe, source: str, out: Path, share: float) -> None:

@@ -7,9 +7,10 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
-from nfdist.collectives import total
+from nfdist.collectives import agree, total
 from nfdist.config import parse_fractions
 from nfdist.errors import PartitionError
+from nfdist.files import checksum_of
 from nfdist.partitioning.sources import feature_rows, splits, validation
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import SourceOptions
@@ -17,6 +18,7 @@ from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
 from nfdist.scratch import Scratch
+from nfdist.store.columns import as_ids
 from nfdist.store.encoding import normalize_rows
 from nfdist.store.schema import Schema
 from nfdist.store.source_graph import TRAIN, SourceGraph, draw_split
@@ -53,6 +55,7 @@ def assemble(raw: RawGraph, options: SourceOptions, workspace: Workspace) -> Sou
         schema = Schema.of_matrix(rows.shape[1], str(rows.dtype), **names)
     rows = _normalized(raw.name, rows, schema, own_ids, world)
     ends = _choose_edges(raw, rows, schema, options.knn, workspace, num_nodes)
+    _check_alike(world, original_ids, labels, split)
     weights = None if options.knn else raw.weights
     if weights is not None:
         validation.check_weights(raw.name, weights, ends, original_ids, world)
@@ -72,6 +75,14 @@ def assemble(raw: RawGraph, options: SourceOptions, workspace: Workspace) -> Sou
         raw.shares,
         raw.first_edge,
     )
+
+
+def _check_alike(world: World, original_ids: Any, *facts: NDArray[Any]) -> None:
+    """Refuse hosts whose files have the same sizes and tell different things."""
+    if world.size > 1:
+        found = checksum_of(b"".join(checksum_of(np.ascontiguousarray(one).data).encode() for one in facts))
+        ids = "".join(checksum_of(buffer) for buffer in as_ids(original_ids).buffers() if buffer is not None)
+        agree(world, {"nodes with labels and splits of checksum": found, "ids of nodes of checksum": ids})
 
 
 def _refuse_whole(raw: RawGraph, options: SourceOptions) -> None:

@@ -22,7 +22,6 @@ from nfdist.partitioning.sources.validation import check_integers
 from nfdist.partitioning.workspace import Workspace
 from nfdist.store.row_shares import RowShares
 from nfdist.store.table_files import check_column
-from nfdist.store.table_shares import check_same_files
 from nfdist.world import World
 
 DATASETS = ("cora", "citeseer", "pubmed", "actor", "deezer-europe")
@@ -40,7 +39,6 @@ def read(path: Path, name: str, options: SourceOptions, workspace: Workspace) ->
     ranks each reads some rows of the features and some edges, where these have the shapes that they should have.
     """
     world = workspace.world
-    check_same_files(world, [path])
     with Archive.open(path, workspace.scratch) as arrays:
         sizes = _sizes(arrays) if world.size > 1 else None
         nodes, numbers = (RowShares.equal(world, size) for size in sizes) if sizes else (None, None)
