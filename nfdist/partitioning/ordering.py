@@ -36,13 +36,13 @@ def order_edges(
     if num_nodes > MOST_NODES:
         raise PartitionError(f"{graph.name} has {num_nodes:,} nodes: one process orders at most {MOST_NODES:,}")
     bits = max(num_nodes - 1, 1).bit_length()
-    world, keys = workspace.world, partial(_keys, graph, bits, directed)
-    most, given_keys = listed if directed else 2 * listed, keys(workspace.rows_at_once)
+    world, keys_of = workspace.world, partial(_keys, graph, bits, directed)
+    most, given_keys = listed if directed else 2 * listed, keys_of(workspace.rows_at_once)
     if world.size > 1:
         assert owners is not None
         to_owners = EdgeExchange(world, bits, owners, graph.weights is not None)
         rows = max(1, workspace.rows_at_once // world.size)  # all of them may be of one rank
-        most, given_keys = to_owners.count(keys(rows)), to_owners.exchanged(keys(rows))
+        most, given_keys = to_owners.count(keys_of(rows)), to_owners.exchanged(keys_of(rows))
     sources: NDArray[Any] = workspace.scratch.array(most, np.int32)
     weights = None if graph.weights is None else EdgeWeights(graph, directed, workspace.scratch.array(most, np.float32))
     degrees = np.zeros(num_nodes, np.int64)

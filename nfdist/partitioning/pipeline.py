@@ -97,9 +97,10 @@ def _partition(recipe: Recipe, source: str, out: Path, world: World, local_size:
         workspace.engine.close()  # its memory and disk are needed no more
         with stage("write"):
             manifest = _write(recipe, graph, in_edges, assignment, out, workspace)
-    peaks = largest(world, torch.tensor([watch.peak_private_bytes, peak_resident_bytes()]), "memory").tolist()
+    held = torch.tensor([watch.peak_private_bytes, peak_resident_bytes()])
+    private, resident = largest(world, held, "memory").tolist()
     sent_bytes = int(total(world, torch.tensor([world.watch.sent_bytes]), "traffic"))
-    return Outcome(manifest, seconds, *peaks, sent_bytes)
+    return Outcome(manifest, seconds, private, resident, sent_bytes)
 
 
 def _check_before(recipe: Recipe, source: str, out: Path, share: float) -> None:

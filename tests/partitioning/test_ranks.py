@@ -145,7 +145,7 @@ def wrong_sources(folder: Path) -> list[Job]:
         write(change(rows), place / f"nodes{suffix}")
         write(EDGES, place / "edges.parquet")
         said = dict(zip(words[::2], words[1::2], strict=True))
-        options = {key[2:].replace("-", "_"): value for key, value in said.items()}
+        options: dict[str, Any] = {key[2:].replace("-", "_"): value for key, value in said.items()}
         for key, kind in (("knn", int), ("columns", list), ("feature_columns", list)):
             given = options.pop(key.removesuffix("s") if key == "columns" else key, None)
             if given is not None:
@@ -171,7 +171,7 @@ def test_ranks_refuse_what_one_process_refuses_in_the_same_words(tmp_path: Path)
 def test_workers_of_torchrun_tell_once_what_came_of_it(tmp_path: Path) -> None:
     for name, table in (("nodes", ROWS), ("edges", EDGES)):
         write(table, tmp_path / "tables" / f"{name}.csv")
-    words = ["partition", tmp_path / "tables", "--parts", "3", "--out", tmp_path / "out", "--json"]
+    words = ("partition", tmp_path / "tables", "--parts", "3", "--out", tmp_path / "out", "--json")
     lines = finish(torchrun(*words), tmp_path / "log").splitlines()
     found = [json.loads(line) for line in lines if line.startswith("{")]
     assert [(one["parts"], one["nodes"], one["edges"]) for one in found] == [(3, len(ROWS), 6)]
@@ -188,7 +188,7 @@ def test_workers_of_torchrun_tell_once_what_came_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_workers_that_are_ended_leave_nothing(tmp_path: Path, rank: int, number: signal.Signals) -> None:
-    words = ["partition", "amazon2m-like", "--scale", "0.1", "--parts", "64", "--out", tmp_path / "out"]
+    words = ("partition", "amazon2m-like", "--scale", "0.01", "--parts", "200", "--out", tmp_path / "out")
     with started(torchrun(*words, "--method", "random"), tmp_path / "log") as job:
         job.wait_until(lambda: list(tmp_path.glob(".out.tmp-*/part-*")))
         job.workers()[rank].send_signal(number)

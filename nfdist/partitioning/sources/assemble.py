@@ -80,7 +80,7 @@ def assemble(raw: RawGraph, options: SourceOptions, workspace: Workspace) -> Sou
 def _check_alike(world: World, original_ids: Any, *facts: NDArray[Any]) -> None:
     """Refuse hosts whose files have the same sizes and tell different things."""
     if world.size > 1:
-        found = checksum_of(b"".join(checksum_of(np.ascontiguousarray(one).data).encode() for one in facts))
+        found = checksum_of(b"".join(checksum_of(np.ascontiguousarray(one)).encode() for one in facts))
         ids = "".join(checksum_of(buffer) for buffer in as_ids(original_ids).buffers() if buffer is not None)
         agree(world, {"nodes with labels and splits of checksum": found, "ids of nodes of checksum": ids})
 

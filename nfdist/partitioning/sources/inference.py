@@ -112,7 +112,7 @@ class TableFeatures:
         made = _MAKERS[use](self, name, column, known, 1 - num_known / num_basis)
         return made if isinstance(made, str) else replace(made, missing=num_absent)
 
-    def _total(self, *counts: int) -> list[int]:
+    def _total(self, *counts: Any) -> list[int]:
         """The sums over all ranks."""
         return [int(count) for count in total(self.world, torch.tensor(list(map(int, counts))), "counts")]
 

@@ -43,7 +43,7 @@ def read(path: Path, name: str, options: SourceOptions, workspace: Workspace) ->
         sizes = _sizes(arrays) if world.size > 1 else None
         nodes, numbers = (RowShares.equal(world, size) for size in sizes) if sizes else (None, None)
         features = _read_features(arrays, nodes, world)
-        part = numbers and numbers.own
+        part = numbers.own if numbers else None
         edges, weights = alike(world, lambda: (_read_edges(arrays, part), _read_weights(arrays, part)))
         for wanted in filter(None, (options.label_column, options.id_column)):
             check_column(str(path), wanted, arrays.names)
@@ -130,7 +130,7 @@ def _read_shape(arrays: Archive) -> tuple[int, int]:
 
 
 def _read_features(arrays: Archive, nodes: RowShares | None, world: World) -> Any:
-    own = nodes and nodes.own
+    own = nodes.own if nodes else None
     if "feat" in arrays.names:
         return alike(world, lambda: arrays.read("feat", 0, own))
     missing = [key for key in CSR_PARTS if key not in arrays.names]

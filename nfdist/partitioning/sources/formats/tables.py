@@ -218,7 +218,7 @@ def _read_edges(edges: Table, ends: list[str], picked: NodeColumns, graph: RawGr
     if dropped:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         graph.notes.append(f"dropped edge columns: {', '.join(dropped[:_MOST_NAMED])}{more}")
-    ids = graph.original_ids
+    ids: Any = graph.original_ids
     integers, scratch = pa.types.is_integer(as_ids(ids[:1]).type), workspace.scratch
     names, numbers = [*ends, *weighted], dict.fromkeys(weighted, pa.float64())
     try:
