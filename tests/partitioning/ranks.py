@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import torch
+
 from nfdist.errors import NfdistError
 from nfdist.partitioning import assign
 from nfdist.partitioning.pipeline import partition
@@ -14,6 +16,8 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources.formats import papers100m_like
 from nfdist.store import writing
 from nfdist.store.arrow_files import write_columns
+from nfdist.store.distributed import DistributedStore
+from nfdist.store.store import Store
 from nfdist.world import World
 from tests.partitioning.every_source import by_degrees, contents
 from tests.partitioning.small_memory import nothing_fits
@@ -56,6 +60,13 @@ def fail_to_write(world: World, job: Job, failing_rank: int) -> str:
 
     with patch.object(writing, "write_columns", write):
         return partition_all(world, [job])[0]
+
+
+def read_together(world: World, hosts: str, parts: list[list[int]]) -> list[list[float]]:
+    """The features of all nodes, of which every rank holds the parts of its host."""
+    store = Store.open(hosts.format(rank=world.rank) + "/out", parts[world.rank])
+    found: list[list[float]] = DistributedStore(store, world).take(torch.arange(store.num_nodes)).tolist()
+    return found
 
 
 def parts_together(folders: list[Path]) -> dict[str, str]:
