@@ -6,9 +6,9 @@
 For every graph: `nfdist train PARTITION`, then `nfdist compare` of the baselines, on the same redrawn splits and with
 one thread. A row is the mean over the splits of test scores at the best validation epoch, raw and, where training
 labels nearby were used, smoothed, and the seconds that a core was at work for the whole command, for one split. With
---rates NodeFormer is trained with each of these learning rates, too, and the row says how much of the best baseline's
-gain over the majority class it reaches. A graph that is not in the list below is taken from the folder as it is. The
-same command goes on where it was stopped.
+--rates NodeFormer is trained with each of these learning rates, too, but for the one that the defaults have, and lines
+below say how much of the best baseline's gain over the majority class each reaches. A graph that is not in the list
+below is taken from the folder as it is. The same command goes on where it was stopped.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from nfdist.config import DataConfig
 from nfdist.graph.split import split_of
 from nfdist.store.source_graph import TEST
 from nfdist.store.store import Store
+from nfdist.training.defaults import LEARNING_RATE
 
 SPLIT = "random:0.5/0.25/0.25"
 # A name in $NFDIST_DATA, and what its partition needs besides.
@@ -137,7 +138,8 @@ def report(bench: Bench, graph: str, models: list[str], rates: list[str], jobs: 
     bench.partition(graph)
     with ThreadPoolExecutor(jobs) as pool:
         own = pool.submit(bench.train, graph, "defaults")
-        with_rates = [pool.submit(bench.train, graph, f"rate-{rate}", f"train.learning_rate={rate}") for rate in rates]
+        others = [rate for rate in rates if float(rate) != LEARNING_RATE]
+        with_rates = [pool.submit(bench.train, graph, f"rate-{rate}", f"train.learning_rate={rate}") for rate in others]
         baselines = [pool.submit(bench.compare, graph, model) for model in models]
     rows = [one.result() for one in (own, *with_rates, *baselines)]
     best = max((one.result() for one in baselines), key=lambda row: max(row.test, row.smoothed or 0.0))
@@ -155,9 +157,9 @@ def report(bench: Bench, graph: str, models: list[str], rates: list[str], jobs: 
     )
     if gcn is not None:
         lines.append(f"  {mine.seconds:.1f} seconds of a core against GCN's {gcn:.1f}: {mine.seconds / gcn:.1f} times")
-    for one in with_rates:
-        gain = (one.result().test - majority) / max(best_test - majority, 1e-9)
-        lines.append(f"  {one.result().model} reaches {gain:.0%} of the gain over the majority's {majority:.4f}")
+    for row in [mine, *(one.result() for one in with_rates)] if rates else []:
+        gain = (row.test - majority) / max(best_test - majority, 1e-9)
+        lines.append(f"  {row.model}: {gain:.0%} of the gain over the majority's {majority:.4f}")
     return "\n".join(lines)
 
 

@@ -6,7 +6,9 @@ A search has so many minutes of one core, as the system counts them, whatever ru
 settings of `nfdist train PARTITION` for NodeFormer or a baseline's usual ones, and looks at the validation scores of
 redrawn splits: of as many as have 10,000 nodes together, at most four. What it finds is
 launch/tuned/DATASET-METHOD.toml; `run.py` trains these on five splits. A search whose file says that it has had its
-minutes is not repeated; with more of them it goes on, if its study is still in the work folder.
+minutes is not repeated. With more of them it goes on, if its study is still in the work folder; else the minutes that
+are left go to a new study, which begins with what the file has. That one takes the last splits instead of the first,
+so that it draws other settings than the first and trusts no split too much.
 """
 
 import argparse
@@ -66,8 +68,12 @@ class Search:
 
     def is_done(self, minutes: float) -> bool:
         """Whether what was found is there, by a search that was as long."""
+        return self._said_minutes() >= minutes
+
+    def _said_minutes(self) -> float:
+        """How long the file says that it was searched for."""
         said = re.match(rf"# .*: (\S+) {UNIT}", self.path.read_text()) if self.path.exists() else None
-        return said is not None and float(said[1]) >= minutes
+        return 0.0 if said is None else float(said[1])
 
     def run(self, minutes: float) -> str:
         """Search for what is left of the minutes, write what was found, and say so."""
@@ -75,28 +81,44 @@ class Search:
         assert source is not None
         partition = self.workshop.partition(self.row, source)
         self.folder.mkdir(parents=True, exist_ok=True)
-        base = self.folder / "base.toml"
+        base, spent_file = self.folder / "base.toml", self.folder / "minutes.json"
         if not base.exists():
+            replace_file(self._before, json.dumps(self._said_minutes()))
             replace_file(base, settings.dump(self._base(partition)))
-        spent_file = self.folder / "minutes.json"
-        spent = json.loads(spent_file.read_text()) if spent_file.exists() else 0.0
+        spent = _number(spent_file, otherwise=_number(self._before))
         while minutes - spent > LEAST_MINUTES:
             spent += self._tune(base, minutes - spent)
             replace_file(spent_file, json.dumps(spent))
         return self._write(minutes)
 
+    @property
+    def _before(self) -> Path:
+        """Has the minutes of earlier studies, with whose find this one begins."""
+        return self.folder / "before.json"
+
     def _base(self, partition: Path) -> Config:
         """Where the search begins."""
-        method = self.row.id.rpartition("-")[2]
         store = Store.open(partition)
         splits = min(MOST_SEARCHED, -(-SEARCHED_NODES // store.num_nodes))
+        if self.path.exists():
+            found = settings.load(self.path)
+            chosen = replace(
+                found,
+                data=replace(found.data, partition=str(partition)),
+                train=replace(found.train, seeds=SEEDS[::-1][:splits]),
+            )
+        else:
+            chosen = self._usual(partition, store, splits)
+        return replace(chosen, run=replace(chosen.run, dir=str(self.folder / "run"), device="cpu"))
+
+    def _usual(self, partition: Path, store: Store, splits: int) -> Config:
+        """The settings of a training without any, or a baseline's usual ones."""
+        method = self.row.id.rpartition("-")[2]
         overrides = [f"data.split={SPLIT}", f"train.seeds={list(SEEDS[:splits])}"]
         own = configure(str(partition), [*overrides, *(WITHOUT_GRAPH if self.row.dataset == NO_GRAPH else ())], {})
         if method != "nodeformer":
-            chosen = usual_config(own, method, standardize=needs_scaling(store.manifest))
-        else:
-            chosen = configure(own, [])
-        return replace(chosen, run=replace(chosen.run, dir=str(self.folder / "run"), device="cpu"))
+            return usual_config(own, method, standardize=needs_scaling(store.manifest))
+        return configure(own, [])
 
     def _tune(self, base: Path, minutes: float) -> float:
         """Search for so many minutes by the clock; how many of them a core was at work."""
@@ -120,10 +142,16 @@ class Search:
         counts = {state: sum(f",{state}," in line for line in trials) for state in ("complete", "pruned", "failed")}
         tried = ", ".join(f"{count} {state}" for state, count in counts.items())
         first = best.read_text().splitlines()[0].removeprefix("# ")
-        head = f"# {self.row.method}: {minutes:g} {UNIT}, trials: {tried}.\n# {first}"
+        before = _number(self._before)
+        later = f", the last {minutes - before:g} from what was found before" if before else ""
+        head = f"# {self.row.method}: {minutes:g} {UNIT}{later}, trials: {tried}.\n# {first}"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, f"{head}\n{shown(found)}")
         return f"{self.row.id}: {first} ({tried})"
+
+
+def _number(path: Path, otherwise: float = 0.0) -> float:
+    return float(json.loads(path.read_text())) if path.exists() else otherwise
 
 
 def shown(config: Config) -> str:

@@ -29,23 +29,25 @@ StageOf = Callable[[str], AbstractContextManager[None]]
 Divided = tuple[Recipe, NDArray[np.int64], Adjacency]
 
 
-def divide(recipe: Recipe, graph: SourceGraph, workspace: Workspace, stage: StageOf) -> Divided:
+def divide(recipe: Recipe, graph: SourceGraph, workspace: Workspace, stage: StageOf, beside: Path) -> Divided:
     """The recipe with its method, the part of every row, and the in-edges of the rows that this process writes.
 
-    Every rank must call this.
+    Files that METIS needs lie beside `beside` meanwhile. Every rank must call this.
     """
     if workspace.world.size > 1:
-        return _divide_among_ranks(recipe, graph, workspace, stage)
+        return _divide_among_ranks(recipe, graph, workspace, stage, beside)
     with stage("order edges"):
         in_edges = order_edges(graph, recipe.directed, workspace)
     with stage("divide"):
         recipe = _with_method(recipe, graph.num_nodes, in_edges.num_edges * (1 + recipe.directed), workspace)
         if recipe.directed and not recipe.assignment and recipe.method != "random":
-            return recipe, _assigned(recipe, graph, order_edges(graph, False, workspace)), in_edges
-        return recipe, _assigned(recipe, graph, in_edges), in_edges
+            return recipe, _assigned(recipe, graph, order_edges(graph, False, workspace), beside), in_edges
+        return recipe, _assigned(recipe, graph, in_edges, beside), in_edges
 
 
-def _divide_among_ranks(recipe: Recipe, graph: SourceGraph, workspace: Workspace, stage: StageOf) -> Divided:
+def _divide_among_ranks(
+    recipe: Recipe, graph: SourceGraph, workspace: Workspace, stage: StageOf, beside: Path
+) -> Divided:
     """The same by several ranks: what needs the edges to divide the nodes has them on rank 0 for as long as that takes.
 
     Without `assignment` and but for random parts, every rank orders the edges of as many rows as the others; rank 0
@@ -55,7 +57,7 @@ def _divide_among_ranks(recipe: Recipe, graph: SourceGraph, workspace: Workspace
     if recipe.assignment or recipe.method == "random":
         with stage("divide"):
             no_edges = Adjacency(torch.zeros(num_nodes + 1, dtype=torch.int32), torch.empty(0, dtype=torch.int32))
-            parts = together(world, lambda: _assigned(recipe, graph, no_edges), PartitionError)
+            parts = together(world, lambda: _assigned(recipe, graph, no_edges, beside), PartitionError)
         with stage("order edges"):
             return recipe, parts, _order_for_parts(recipe, graph, parts, workspace)
     rows = RowShares.equal(world, num_nodes)
@@ -66,7 +68,7 @@ def _divide_among_ranks(recipe: Recipe, graph: SourceGraph, workspace: Workspace
         stored = 2 * listed if recipe.directed else ordered  # METIS takes both directions of every edge
         chosen = together(world, lambda: _chosen_method(recipe, num_nodes, stored, workspace), PartitionError)
         recipe = replace(recipe, method=broadcast_text(world, chosen, 0))
-        parts = _assigned_by_first_rank(recipe, graph, both_ways, rows, workspace)
+        parts = _assigned_by_first_rank(recipe, graph, both_ways, rows, workspace, beside)
         if recipe.directed:
             return recipe, parts, _order_for_parts(recipe, graph, parts, workspace)
         owners = part_shares(world, recipe.parts).owners(parts)
@@ -80,7 +82,7 @@ def _order_for_parts(recipe: Recipe, graph: SourceGraph, parts: NDArray[np.int64
 
 
 def _assigned_by_first_rank(
-    recipe: Recipe, graph: SourceGraph, both_ways: Adjacency, rows: RowShares, workspace: Workspace
+    recipe: Recipe, graph: SourceGraph, both_ways: Adjacency, rows: RowShares, workspace: Workspace, beside: Path
 ) -> NDArray[np.int64]:
     """The part of every row, from all edges on rank 0."""
     world = workspace.world
@@ -90,7 +92,11 @@ def _assigned_by_first_rank(
     else:
         whole = move_rows(both_ways, rows, to_first, workspace.rows_at_once, workspace.scratch)
     nothing = np.empty(graph.num_nodes, np.int64)
-    found = together(world, lambda: _assigned(recipe, graph, whole) if world.rank == 0 else nothing, PartitionError)
+
+    def assigned() -> NDArray[np.int64]:
+        return _assigned(recipe, graph, whole, beside) if world.rank == 0 else nothing
+
+    found = together(world, assigned, PartitionError)
     narrow = torch.from_numpy(found.astype(np.int32))
     return broadcast(world, narrow, 0, "parts").numpy().astype(np.int64)
 
@@ -116,9 +122,9 @@ def _with_method(recipe: Recipe, num_nodes: int, stored_edges: int, workspace: W
     return replace(recipe, method=method)
 
 
-def _assigned(recipe: Recipe, graph: SourceGraph, both_ways: Adjacency) -> NDArray[np.int64]:
+def _assigned(recipe: Recipe, graph: SourceGraph, both_ways: Adjacency, beside: Path) -> NDArray[np.int64]:
     """The part of every row, as a file says or by the method of the recipe."""
     if recipe.assignment:
         return read_assignment(Path(recipe.assignment), graph, recipe.parts)
     room = recipe.memory_bytes and recipe.memory_bytes // 2  # of the limit alone: what is held differs from run to run
-    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True, room)
+    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True, room, beside)

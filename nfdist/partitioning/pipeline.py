@@ -92,7 +92,7 @@ def _partition(recipe: Recipe, source: str, out: Path, world: World, local_size:
         together(world, lambda: _check_room(recipe, graph, out, local_size), PartitionError)
         for note in (*_shown_columns(graph), *graph.notes) if world.rank == 0 else ():
             log.notice(note)
-        recipe, assignment, in_edges = divide(recipe, graph, workspace, stage)
+        recipe, assignment, in_edges = divide(recipe, graph, workspace, stage, existing_ancestor(out) / out.name)
         graph = replace(graph, sources=NO_EDGES, targets=NO_EDGES, weights=None)  # they are ordered now
         workspace.engine.close()  # its memory and disk are needed no more
         with stage("write"):

@@ -12,6 +12,7 @@ WHOLE_NODES = 60_000  # the largest graph of which every step takes all nodes
 BATCH_NODES = 50_000
 STEPS = 300  # most epochs of a graph that is one batch; larger ones have as many steps in fewer epochs
 LEAST_EPOCHS = 60
+LEARNING_RATE = 0.01
 SAMPLED_NODES = 50_000
 LEAST_EDGES = 50  # among the sampled nodes, to say anything of them
 # Of hidden states, and of features where all nodes are one batch, by which a model can learn a graph by heart. Smoothed
@@ -84,7 +85,7 @@ def graph_settings(
             "epochs": epochs,
             "early_stop": epochs // 5,
             "batch_nodes": 0 if batches == 1 else BATCH_NODES,
-            "learning_rate": 0.01,
+            "learning_rate": LEARNING_RATE,
             "weight_decay": 5e-4,
             "schedule": "cosine",
             "warmup_steps": 10,

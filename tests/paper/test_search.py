@@ -1,6 +1,7 @@
 """Searches for the tuned rows: the same budget for each, written so that `run.py` trains what was found."""
 
 import json
+import shutil
 from pathlib import Path
 
 import experiments
@@ -85,6 +86,20 @@ def test_a_search_begins_with_usual_settings_and_ends_with_its_minutes(searching
     searching.run(5.0)
     assert asked_minutes(children)[3:] == pytest.approx([1.5, 0.75])
     assert [searching.is_done(minutes) for minutes in (4.0, 5.0, 5.5)] == [True, True, False]
+
+
+def test_more_minutes_without_the_study_begin_with_what_was_found(searching: search.Search) -> None:
+    searching.run(2.0)
+    shutil.rmtree(searching.folder)
+    searching.run(6.0)
+    base = settings.load(searching.folder / "base.toml")
+    assert (base.model.dropout, base.train.seeds) == (0.25, (4, 3, 2, 1))  # other splits, and so other trials
+    children = searching.workshop.children
+    assert isinstance(children, Searching)
+    assert asked_minutes(children)[2:] == pytest.approx([4, 2, 1])
+    head = searching.path.read_text().splitlines()[0]
+    assert head.startswith("# GCN, tuned: 6 minutes of one core, the last 4 from what was found before, trials: 2")
+    assert searching.is_done(6.0)
 
 
 def test_a_larger_graph_is_searched_on_fewer_splits(searching: search.Search, monkeypatch: pytest.MonkeyPatch) -> None:

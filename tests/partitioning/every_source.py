@@ -87,7 +87,9 @@ def contents(out: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): hashlib.blake2b(path.read_bytes()).hexdigest() for path in files}
 
 
-def by_degrees(both_ways: Adjacency, num_parts: int, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+def by_degrees(
+    both_ways: Adjacency, num_parts: int, weights: NDArray[np.int64], beside: Path | None
+) -> NDArray[np.int64]:
     """In the place of METIS, whose answers differ from run to run: a function of all that it is given."""
     sums = np.bincount(both_ways.targets.numpy(), both_ways.sources.numpy(), both_ways.num_nodes)
     parts: NDArray[np.int64] = (sums.astype(np.int64) + weights.sum(1)) % num_parts
