@@ -13,7 +13,7 @@ from nfdist.store.manifest import Manifest
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.partitioning.every_source import NAMES, NODES, contents, sources_in
-from tests.partitioning.ranks import Job, fail_to_write, partition_all, parts_together
+from tests.partitioning.ranks import Job, fail_to_write, partition_all, parts_together, read_together
 from tests.partitioning.wrong_tables import EDGES, ONE_FILE, WRONG_EDGES, write
 from tests.partitioning.wrong_tables import NODES as ROWS
 from tests.training.launching import finish, started, torchrun
