@@ -51,7 +51,7 @@ class Shard:
         self._store, self._world, self._spill, self._dtype = store, world, spill, dtype
         self._divided, self._nodes = divided, divided[world.rank]
         self._device = torch.device("cpu")
-        kept = [store, *hops.higher][: relation.num_patterns]
+        kept = [store, *(one.local for one in hops.higher)][: relation.num_patterns]
         mapped = together(
             world,
             lambda: [mapped_in_edges(one, self._nodes, relation.weights and hop == 0) for hop, one in enumerate(kept)],

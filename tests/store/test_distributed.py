@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nfdist.errors import NfdistError, PartitionError, WorldError
+from nfdist.errors import NfdistError, WorldError
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
@@ -113,14 +113,6 @@ def test_a_mistake_of_one_rank_is_raised_on_all(tmp_path: Path) -> None:
     assert "node id 7 is in the batch twice" in others[2]
     assert others[3] == culprit[3]
     assert others[3].startswith("WorldError: rank 1 has a partition of checksum ")
-
-
-def test_higher_orders_need_every_part_on_every_host(tmp_path: Path) -> None:
-    write(tmp_path / "partition", build_graph(NODES), 3)
-    shared = DistributedStore(Store.open(tmp_path / "partition"), World())
-    for store in (shared, Store.open(tmp_path / "partition", [0, 2])):
-        with pytest.raises(PartitionError, match=r"relation.order 2 needs all parts of .*: copy them or use"):
-            Hops.open(store, 2)
 
 
 def test_ranks_outside_the_world_are_refused() -> None:
