@@ -153,8 +153,9 @@ class Shard:
             return [], None
         loops = self._spill.tensor((len(self._nodes),), self._dtype)
         missing_loops(mapped[0], self._nodes, loops)
+        copied_too = self._world.size > 1
         places = None
-        if self._world.size > 1:
+        if copied_too:
             table = self._spill.tensor((self._store.num_nodes,), torch.int32)
             table[self._nodes.start : self._nodes.stop] = torch.arange(len(self._nodes), dtype=torch.int32)
             copied = torch.cat(list(wanted))
@@ -162,6 +163,9 @@ class Shard:
             places = table.numpy()
         elif not self._store.manifest.directed:
             return mapped, loops  # as they are: a symmetrized graph has every edge once
+        first, *higher = mapped
+        if not copied_too:  # paths are there once
+            return [renumbered(first, None, self._spill), *higher], loops
         return [renumbered(segments, places, self._spill) for segments in mapped], loops
 
     def _normalized(self, hop: Hop, index: int, in_degrees: Tensor) -> Hop:

@@ -19,7 +19,7 @@ EDGES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Borrowed:
-    """sources[starts[i] : starts[i + 1]] are those of the in-edges of node_ids[i], which ascend; without, only counts."""
+    """sources[starts[i] : starts[i + 1]] are those of node_ids[i], which ascend; at first there are no sources."""
 
     node_ids: NDArray[np.int64]
     starts: NDArray[np.int64]

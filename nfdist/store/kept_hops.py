@@ -1,4 +1,4 @@
-"""What is kept of a hop beside a partition: who reaches the nodes of the parts of this host, in the form of in-edges."""
+"""What is kept of a hop beside a partition: who reaches the nodes of this host's parts, in the form of in-edges."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence

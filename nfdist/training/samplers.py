@@ -20,7 +20,7 @@ def make_sampler(config: Config, graph: Graph, split: Tensor, ranks: int, seed: 
     if train.batch_nodes == 0:
         return WholeGraph(divide(store.parts, ranks))
     if train.sampling == "walks":
-        return Walks(store.local, ranks, train.batch_nodes, train.walk_length, seed)
+        return Walks(graph.loading_store, ranks, train.batch_nodes, train.walk_length, seed)
     wanted = trained if train.batch_from == "train" else torch.ones_like(trained)
     if train.sampling == "uniform":
         return Pools([wanted.nonzero()[:, 0]], None, ranks, train.batch_nodes, seed)
@@ -42,9 +42,4 @@ def _check(config: Config, graph: Graph, trained: Tensor, ranks: int) -> None:
         raise ConfigError(
             f"train.batch_nodes = 0 divides the whole graph among {ranks} ranks, which needs "
             "attention.scope=world and relation.scope=world"
-        )
-    if batch_nodes and config.train.sampling == "walks" and graph.store.remote:
-        raise ConfigError(
-            f'train.sampling = "walks" needs all parts of {graph.store.directory} on every host: copy them or '
-            "use uniform"
         )
