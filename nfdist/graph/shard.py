@@ -23,6 +23,7 @@ from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.graph.spill import Spill
 from nfdist.graph.workers import Workers
+from nfdist.memory import available_bytes
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
@@ -153,20 +154,18 @@ class Shard:
             return [], None
         loops = self._spill.tensor((len(self._nodes),), self._dtype)
         missing_loops(mapped[0], self._nodes, loops)
-        copied_too = self._world.size > 1
-        places = None
-        if copied_too:
-            table = self._spill.tensor((self._store.num_nodes,), torch.int32)
-            table[self._nodes.start : self._nodes.stop] = torch.arange(len(self._nodes), dtype=torch.int32)
-            copied = torch.cat(list(wanted))
-            table[copied] = torch.arange(len(copied), dtype=torch.int32) + len(self._nodes)
-            places = table.numpy()
-        elif not self._store.manifest.directed:
-            return mapped, loops  # as they are: a symmetrized graph has every edge once
         first, *higher = mapped
-        if not copied_too:  # paths are there once
-            return [renumbered(first, None, self._spill), *higher], loops
-        return [renumbered(segments, places, self._spill) for segments in mapped], loops
+        if self._world.size == 1:
+            if self._store.manifest.directed:  # whose edges may be listed twice; paths are there once
+                first = renumbered(first, None, self._spill)
+            return [first, *higher], loops
+        table = self._spill.tensor((self._store.num_nodes,), torch.int32)
+        table[self._nodes.start : self._nodes.stop] = torch.arange(len(self._nodes), dtype=torch.int32)
+        copied = torch.cat(list(wanted))
+        table[copied] = torch.arange(len(copied), dtype=torch.int32) + len(self._nodes)
+        places, room = table.numpy(), available_bytes()
+        paths = self._spill if self._spill.is_bounded or room is None else Spill(room // 4)
+        return [renumbered(first, places, self._spill), *(renumbered(one, places, paths) for one in higher)], loops
 
     def _normalized(self, hop: Hop, index: int, in_degrees: Tensor) -> Hop:
         """The hop with its factors: the first one's are in the states, the others' are relative to these."""

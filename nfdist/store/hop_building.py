@@ -60,7 +60,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Size:
+class HopSize:
     """What a hop of some parts comes to: its edges, at most or by a sample, and the paths that lead to them."""
 
     edges: int
@@ -127,11 +127,11 @@ class HopBuilding:
         borrowed = Borrowed.degrees_of(self.store, elsewhere, scratch)
         return Steps(self.store.local, borrowed.filled(self.store, scratch) if filled else borrowed)
 
-    def _size(self, paths: Mapping[int, Numbers], scratch: Scratch) -> Size:
+    def _size(self, paths: Mapping[int, Numbers], scratch: Scratch) -> HopSize:
         """By the number of paths, or by a sample if these might be too many. Every rank must call this."""
         everyone = self.store.num_nodes
         bound = sum(int(np.minimum(some, everyone).sum()) for some in paths.values())
-        most = Size(bound, sum(int(some.sum()) for some in paths.values()), sum(map(len, paths.values())))
+        most = HopSize(bound, sum(int(some.sum()) for some in paths.values()), sum(map(len, paths.values())))
         unsure = most.disk_bytes > self._room()
         if not int(total(self.world, torch.tensor(int(unsure)))):
             return most
@@ -147,7 +147,7 @@ class HopBuilding:
             return float(np.mean(found)) if found else 1.0
 
         edges = round(patiently(self.world, share) * bound)
-        return Size(edges, most.paths, most.rows, sampled=True) if unsure else most
+        return HopSize(edges, most.paths, most.rows, sampled=True) if unsure else most
 
     def _sampled(self, paths: Mapping[int, Numbers]) -> list[tuple[int, slice]]:
         """Parts and rows, drawn by the number of ends that a row may have: those of hubs count most."""
@@ -169,7 +169,7 @@ class HopBuilding:
             return self.limits.disk_bytes
         return int(DISK_SHARE * shutil.disk_usage(existing_ancestor(self.kept.directory)).free)
 
-    def _refuse(self, size: Size) -> None:
+    def _refuse(self, size: HopSize) -> None:
         room, hop = self._room(), self.kept.hop
         if size.disk_bytes <= room:
             return
@@ -180,7 +180,7 @@ class HopBuilding:
             f"{self.kept.directory}: use a lower order, such as relation.order={hop - 1}, or relation.kind=power"
         )
 
-    def _built(self, steps: Steps, paths: Mapping[int, Numbers], size: Size) -> list[Adjacency]:
+    def _built(self, steps: Steps, paths: Mapping[int, Numbers], size: HopSize) -> list[Adjacency]:
         seconds = size.paths / PATHS_PER_SECOND / max(1, torch.get_num_threads())
         if seconds > QUIET_SECONDS:
             log.notice(

@@ -58,6 +58,11 @@ class Hops:
             reached = {number: KnownHop(one) for number, one in zip(local.held_parts, patterns[-1], strict=True)}
         return Hops(store, patterns, weighted)
 
+    @property
+    def num_paths(self) -> int:
+        """Edges of all higher patterns that are here."""
+        return sum(part.num_edges for pattern in self._patterns for part in pattern)
+
     def of(self, store: GraphStore) -> "Hops":
         """The same patterns through another store of the same parts."""
         return Hops(store, self._patterns, self.weighted)

@@ -22,7 +22,7 @@ from nfdist.store.threads import in_threads
 
 PATHS_AT_ONCE = 1 << 20  # whose ends stay in a core's cache while they are sorted
 BLOCK_PIECES = 4  # that each thread works on between two writes
-PATH_BYTES = 40  # more than a path of a piece takes, sorting included
+PATH_BYTES = 100  # more than a path of a piece takes, with what was found in the pieces before it
 
 
 class Rows(NamedTuple):

@@ -3,13 +3,16 @@
 import torch
 from torch import Tensor
 
+from nfdist.collectives import together
 from nfdist.config import Config
 from nfdist.errors import ConfigError
 from nfdist.graph.division import divide
 from nfdist.graph.graph import Graph
+from nfdist.memory import host_bytes
 from nfdist.model.build import model_class
 from nfdist.store.source_graph import TRAIN
 from nfdist.training.sampling import Pools, Sampler, WholeGraph, part_owners
+from nfdist.training.step_memory import INDUCED_BYTES
 from nfdist.training.walks import Walks
 
 
@@ -38,8 +41,20 @@ def _check(config: Config, graph: Graph, trained: Tensor, ranks: int) -> None:
             f'least 1 and relation.scope=rank, got {batch_nodes} and "{config.relation.scope}": set these, or use '
             "one rank"
         )
+    if batch_nodes == 0:
+        together(graph.loading, lambda: _refuse_beyond_memory(config, graph, ranks), ConfigError)
     if ranks > 1 and batch_nodes == 0 and (config.attention.scope, config.relation.scope) != ("world", "world"):
         raise ConfigError(
             f"train.batch_nodes = 0 divides the whole graph among {ranks} ranks, which needs "
             "attention.scope=world and relation.scope=world"
+        )
+
+
+def _refuse_beyond_memory(config: Config, graph: Graph, ranks: int) -> None:
+    """Refuse to hold paths that are kept on disk since no memory has room for them."""
+    paths = graph.hops.num_paths // (1 if graph.store.remote else ranks)
+    if INDUCED_BYTES * paths > host_bytes():
+        raise ConfigError(
+            f"train.batch_nodes = 0 with relation.order = {config.relation.order} takes {paths:,} paths at once, some "
+            f"{INDUCED_BYTES * paths / 2**30:,.0f} GiB, more than this host has: set train.batch_nodes or a lower order"
         )
