@@ -21,11 +21,14 @@ from nfdist.world import World
 
 
 class Hops:
-    """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, `higher` ones are stores of their own."""
+    """The patterns of (A + I)^j on the whole graph: hop 1 is that of a store, `higher` ones are stores of their own.
+
+    `patterns` are the in-edges of the parts held here, of every higher hop.
+    """
 
     def __init__(self, store: GraphStore, patterns: Sequence[Sequence[Adjacency]], weighted: bool = False) -> None:
         self.order, self.weighted = len(patterns) + 1, weighted
-        self._store, self._patterns = store, patterns
+        self._store, self.patterns = store, patterns
         self.higher = [store.with_in_edges(pattern) for pattern in patterns]
 
     @staticmethod
@@ -61,11 +64,11 @@ class Hops:
     @property
     def num_paths(self) -> int:
         """Edges of all higher patterns that are here."""
-        return sum(part.num_edges for pattern in self._patterns for part in pattern)
+        return sum(part.num_edges for pattern in self.patterns for part in pattern)
 
     def of(self, store: GraphStore) -> "Hops":
         """The same patterns through another store of the same parts."""
-        return Hops(store, self._patterns, self.weighted)
+        return Hops(store, self.patterns, self.weighted)
 
     def induced(self, hop: int, node_ids: Tensor, sources: Tensor | None = None) -> Adjacency:
         """What `Store.induced` does, for paths of at most `hop` steps through any nodes of the graph."""
