@@ -97,12 +97,21 @@ def every_case(world: World, graphs: Path) -> list[list[list[float]]]:
 
 def some_parts(world: World, graphs: Path) -> list[tuple[list[list[float]], list[int]]]:
     """The logits and the nodes of this rank, which holds the last parts if it is the first."""
-    found = []
+    found, files = [], list[int]()
+    real = Spill._file
+
+    def counted(spill: Spill, size: int) -> Any:
+        files.append(size)
+        return real(spill, size)
+
     for kind, options in HELD:
         store = Store.open(graphs / f"{kind} 7", range(3, 7) if world.rank == 0 else range(3))
         shared = DistributedStore(store, world)
         hops = Hops.open(shared, options.relation.num_patterns)
-        graph = FullGraph(shared, hops, options.relation, world, dtype=torch.float64)
+        with patch("nfdist.graph.shard.available_bytes", lambda: 0), patch.object(Spill, "_file", counted):
+            graph = FullGraph(shared, hops, options.relation, world, dtype=torch.float64)
+        assert bool(files) == (options.relation.num_patterns > 1)  # of paths, for which memory has no room
+        files.clear()
         split = shared.split(torch.arange(shared.num_nodes))
         logits = graph.evaluate(options.build(5), SEED, split=split).logits.tolist()
         found.append((logits, [graph.nodes.start, graph.nodes.stop]))
