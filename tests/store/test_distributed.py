@@ -1,34 +1,18 @@
 """Ranks that hold different parts read the same rows and edges as one that holds them all."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from nfdist.errors import NfdistError, WorldError
-from nfdist.sparse.adjacency import Adjacency
+from nfdist.errors import WorldError
 from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.store.building import build_graph, write
+from tests.store.distributing import NODES, assert_same_edges, complaint, some_nodes
 from tests.worlds import run_world
-
-NODES = 90
-
-
-def some_nodes(count: int, *seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(100**place * number for place, number in enumerate(seed)))
-    return torch.randperm(NODES, generator=generator)[:count]
-
-
-def assert_same_edges(found: Adjacency, expected: Adjacency) -> None:
-    assert torch.equal(found.indptr, expected.indptr)
-    assert torch.equal(found.sources, expected.sources)
-    assert (found.indptr.dtype, found.sources.dtype) == (expected.indptr.dtype, expected.sources.dtype)
-    assert found.columns == expected.columns
 
 
 def read_rows(world: World, directory: str, holdings: list[list[int]]) -> None:
@@ -77,14 +61,6 @@ def test_a_part_that_no_rank_holds_is_named(tmp_path: Path) -> None:
     write(tmp_path / "partition", build_graph(NODES), 3)
     with pytest.raises(WorldError, match="no rank holds part 1"):
         DistributedStore(Store.open(tmp_path / "partition", [0, 2]), World())
-
-
-def complaint(work: Callable[[], object]) -> str:
-    try:
-        work()
-    except NfdistError as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
 
 
 def make_mistakes(world: World, directory: str, other: str) -> list[str]:

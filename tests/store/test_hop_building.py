@@ -18,10 +18,10 @@ from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from nfdist.world import World
 from tests.store.building import RECIPE, build_graph, in_edges
-from tests.store.test_distributed import assert_same_edges, complaint, some_nodes
+from tests.store.distributing import NODES, assert_same_edges, complaint, some_nodes
 from tests.worlds import run_world
 
-NODES, ORDER = 90, 3
+ORDER = 3
 HOLDINGS = [[[0, 1, 2, 3]], [[0], [1, 2, 3]], [[2, 0], [0, 1, 3], []]]
 
 
