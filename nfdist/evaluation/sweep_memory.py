@@ -92,7 +92,8 @@ def sweep_memory(
     written = _writing_bytes(config, min(own, at_once), item) if writes else 0.0
     after = max(smoothing + chunks, answers + written)
     if not model_class(config.model.name).sweeps:
-        held, work = _in_memory(config, graph, item)
+        divided = ranks > 1 and model_class(config.model.name).divides
+        held, work = _divided(config, graph, own, ranks, item) if divided else _in_memory(config, graph, item)
         return SweepMemory(held + fixed, 0.0, work, 0.0, after, held / 2)
     copies = 0 if ranks == 1 or not config.relation.num_patterns else graph.nodes - own
     shapes = state_shapes(config.model, config.relation, graph.outputs, own, own + copies)
@@ -122,7 +123,8 @@ def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks
     )
     if hops and (ranks > 1 or graph.directed):
         share = own / max(1, graph.nodes)
-        held += sum(graph.patterns[:hops]) * share * (8 if graph.weighted else 4) + own * hops * 8
+        copied = graph.patterns[: hops if ranks > 1 else 1]  # by one rank what may be there twice
+        held += sum(copied) * share * (8 if graph.weighted else 4) + own * hops * 8
         held += graph.nodes * 5 if ranks > 1 else 0
     return held
 
@@ -153,6 +155,13 @@ def _writing_bytes(config: Config, rows: int, item: int) -> float:
 
 def _written_row(channels: int, item: int) -> int:
     return item * channels + 16
+
+
+def _divided(config: Config, graph: GraphCounts, own: int, ranks: int, item: int) -> tuple[float, float]:
+    """What one of several ranks holds of a baseline's graph, and what comes while it is evaluated."""
+    edges = _edges_held(config, graph, own, graph.nodes - own, ranks, item)
+    width = config.model.channels + graph.outputs
+    return edges + NODE_BYTES * own, (graph.nodes * width + 3 * own * width) * item
 
 
 def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, float]:

@@ -55,10 +55,11 @@ class Model(Protocol):
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
-    `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `inductive` whether an
-    evaluation leaves what new nodes are predicted from, and `runs_on_gpu` whether it has code for GPUs. `input` is the
-    map that features go through first; `feature_means` [f] fill their gaps, None where there are none. A model that
-    sweeps may be told to `recompute` its layers in the backward pass, by every rank alike.
+    `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `divides` whether ranks
+    can divide its evaluation, since it depends on other rows by sums over Â_1 alone, `inductive` whether an evaluation
+    leaves what new nodes are predicted from, and `runs_on_gpu` whether it has code for GPUs. `input` is the map that
+    features go through first; `feature_means` [f] fill their gaps, None where there are none. A model that sweeps may
+    be told to `recompute` its layers in the backward pass, by every rank alike.
     """
 
     orders: range
@@ -68,6 +69,7 @@ class Model(Protocol):
     heeds_weights: bool
     takes_labels: bool
     sweeps: bool
+    divides: bool
     inductive: bool
     runs_on_gpu: bool
     training: bool

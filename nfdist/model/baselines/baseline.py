@@ -37,6 +37,7 @@ class Baseline(nn.Module, ABC):
     heeds_weights = True
     takes_labels = False
     sweeps = False
+    divides = False
     inductive = True
     runs_on_gpu = True
     recompute = False
@@ -76,7 +77,8 @@ class Baseline(nn.Module, ABC):
     def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         """Logits [n, outputs] of what the input linear made of the features.
 
-        In a model that is `inductive` they depend on other rows by calls of `propagate` alone, always the same ones.
+        In a model that `divides` or is `inductive` they depend on other rows by calls of `propagate` alone, always the
+        same ones.
         """
 
     @property
