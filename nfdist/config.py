@@ -13,6 +13,7 @@ from nfdist.memory import parse_bytes
 Cache = Literal["none", "device"]
 Norm = Literal["layer", "none"]
 Activation = Literal["elu", "none"]
+JoinHeads = Literal["linear", "mean"]
 AttentionKind = Literal["gumbel", "softmax"]
 EvalDirections = Literal["seed", "step"]
 Scope = Literal["rank", "world"]
@@ -98,6 +99,9 @@ class ModelConfig:
     layers: int = setting(2, "how many layers", Bounds(1, 1_000))
     channels: int = setting(32, "the width of the hidden state and of each head", Bounds(1, 1 << 16))
     heads: int = setting(4, "heads of the attention, each with queries, keys and values of its own", Bounds(1, 1 << 12))
+    join_heads: JoinHeads = setting(
+        "linear", "what joins the heads of a layer: a learned linear map, or their mean", before="linear"
+    )
     random_features: int = setting(30, "directions of the kernel; more are closer to softmax", Bounds(1, 1 << 16))
     standardize: bool = setting(
         True, "whether features are centered and scaled by what the training nodes have", before=False

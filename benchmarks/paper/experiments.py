@@ -94,6 +94,8 @@ ABLATIONS = {
     "neither": ("without both", (GATES, "train.edge_loss=0")),
     "dt": ("-dt: softmax at temperature 1", ("attention.kind=softmax", "attention.temperature=1.0")),
     "tp": ("-tp: softmax at temperature 0.25", ("attention.kind=softmax", "attention.temperature=0.25")),
+    # The paper's text joins heads by their mean, the published code and nfdist's default by a linear map.
+    "mean-heads": ("heads joined by their mean", ("model.join_heads=mean",)),
 }
 ABLATION_NOTES = {
     "cora-no-edge-loss": "in the paper 6.7 below NodeFormer",

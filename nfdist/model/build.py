@@ -47,6 +47,7 @@ def check_settings(config: Config) -> None:
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
         "train.label_inputs=0": None if kind.takes_labels or train.label_inputs == 0 else train.label_inputs,
         "train.recompute=auto": None if kind.sweeps or train.recompute != "always" else "always",
+        "model.join_heads=linear": None if kind.sweeps or config.model.join_heads == "linear" else "mean",
         "model.feed_forward=0": None if kind.sweeps else config.model.feed_forward or None,
         "run.device=cpu": None if kind.runs_on_gpu or config.run.device != "cuda" else "cuda",
         "train.edge_loss=0": None if kind.has_auxiliary_loss or train.edge_loss == 0 else train.edge_loss,
@@ -83,8 +84,8 @@ def count_weights(config: Config, num_features: int, num_outputs: int) -> int:
     model = config.model
     layer = model.channels**2
     if model_class(model.name).sweeps:
-        # Queries, keys, values and the output linear, and both maps of a feed-forward block.
-        layer *= 4 * model.heads + 2 * model.feed_forward
+        # Queries, keys, values and the output linear, if any, and both maps of a feed-forward block.
+        layer *= (3 + (model.join_heads == "linear")) * model.heads + 2 * model.feed_forward
     return model.channels * (num_features + num_outputs) + model.layers * layer
 
 

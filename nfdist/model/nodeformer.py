@@ -84,6 +84,7 @@ class NodeFormer(nn.Module):
                 self.relation.gate,
                 self.model.residual,
                 self._feed_forward(),
+                self.model.join_heads,
             )
             for _ in range(layers)
         )
