@@ -135,13 +135,25 @@ IDGL = (
     *("train.learning_rate=0.03", "train.epochs=200", "train.seeds=[0, 1, 2]"),
 )
 LDS = ("train.epochs=100", "train.seeds=[0, 1, 2]")
+# Widths, dropout, rate and decay of its authors' code (learners.py says what else is theirs).
+GLCN = (
+    *("model.name=glcn", *HEARING, "train.edge_loss=0.01", "model.channels=30", "model.dropout=0.6"),
+    *("model.input_dropout=0.6", "train.learning_rate=0.005", "train.weight_decay=1e-4"),
+)
+# An epoch is three draws of all pairs, so it gets fewer and larger steps than the 5,000 of its authors.
+VGCN = (
+    *("model.name=vgcn", *HEARING, "train.edge_loss=1.0", "train.epochs=200", "train.evaluate_every=5"),
+    *("train.early_stop=0", "train.seeds=[0, 1, 2]"),
+)
 STRUCTURE = {
     "idgl-anchors": ("IDGL-Anch", (*IDGL, "model.idgl.anchors=500"), "train"),
     "idgl": ("IDGL", IDGL, "train"),
     "lds": ("LDS", LDS, "lds"),
+    "glcn": ("GLCN", GLCN, "train"),
+    "vgcn": ("VGCN", VGCN, "train"),
 }
 STRUCTURE_DATASETS = ("cora", "citeseer", "20news-k5")
-SLOW = ("20news-k5-idgl", "20news-k5-lds")  # a seed of these takes an hour or two
+SLOW = ("20news-k5-idgl", "20news-k5-lds", "20news-k5-vgcn")  # a seed of these takes an hour or two
 
 # Settings that search.py found, a file for every dataset and method.
 TUNED = ROOT / "launch" / "tuned"
