@@ -7,21 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments import NODES
 from results import Result
 
-# Nodes of the graphs that rows are trained on.
-NODES = {
-    "cora": 2_708,
-    "citeseer": 3_327,
-    "actor": 7_600,
-    "20news-k5": 9_607,
-    "20news": 9_607,
-    "pubmed": 19_717,
-    "deezer-europe": 28_281,
-    "ACL Anthology": 109_769,
-    "amazon2m-like": 2_449_029,
-    "NCBI taxonomy": 2_609_295,
-}
 NOT_RUN = "not run yet"
 
 

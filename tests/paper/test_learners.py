@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from experiments import experiments
-from learners import LEARNERS, NODES, NOT_RUN, common_size, learner_lines
+from experiments import NODES, experiments
+from learners import LEARNERS, NOT_RUN, common_size, learner_lines
 from scaling import OVERRIDES
 
 from tests.paper.building import made_result
@@ -15,7 +15,10 @@ def point(method: str, nodes: int, seconds: float = 1.0) -> dict[str, Any]:
 
 def test_costs_are_those_of_the_largest_size_that_all_have_and_graphs_the_largest_of_all() -> None:
     points = [point(method, nodes, nodes / 1e3) for method in ("NodeFormer", "LDS") for nodes in (1000, 2000)]
-    scaling = {"points": [*points, point("NodeFormer", 4000)], "ended": {"LDS": "would need 9.0 GiB for 4,000 nodes"}}
+    scaling: dict[str, Any] = {
+        "points": [*points, point("NodeFormer", 4000)],
+        "ended": {"LDS": "would need 9.0 GiB for 4,000 nodes"},
+    }
     rows = [("cora", "LDS", made_result("x", [0.8])), ("NCBI taxonomy", "NodeFormer", made_result("y", [0.8]))]
     assert common_size(scaling["points"]) == 2000
     cells = {line[0]: line[2:5] for line in learner_lines(scaling, rows)}

@@ -48,7 +48,7 @@ class VGCN(GCN):
     heeds_weights = False
     inductive = False
     one_label = True
-    undecayed = (SHIFTS,)
+    undecayed: tuple[str, ...] = (SHIFTS,)
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         super().make_layers(num_features, num_outputs)
