@@ -145,6 +145,7 @@ def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, fl
     edges = graph.patterns[0] if model_class(config.model.name).needs_graph else 0
     features = graph.row_bytes(item) * graph.nodes
     held = features + edges * (EDGE_BYTES + item) + NODE_BYTES * graph.nodes
+    held += model_class(config.model.name).pair_numbers(config, training=False) * graph.nodes**2 * item
     passing = features + graph.nodes * (3 * config.model.channels + 2 * graph.outputs) * item
     making = INDUCED_BYTES * edges - edges * (EDGE_BYTES + item)
     return held, max(passing, making)

@@ -57,7 +57,7 @@ class GLCN(Baseline):
     @staticmethod
     def pair_numbers(config: Config, *, training: bool) -> float:
         """Scores, what becomes of them, weights and distances of all pairs, and gradients of them."""
-        return 0.0 if config.relation.order else 8.0 if training else 5.0
+        return 0.0 if config.relation.order else 6.0 if training else 4.0
 
     def check(self, features: Tensor, relations: Sequence[Relation], draw: Draw) -> None:
         if relations:

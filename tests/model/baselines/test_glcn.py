@@ -76,9 +76,7 @@ def test_differences_of_all_pairs_are_never_there_at_once() -> None:
 def test_all_pairs_beyond_this_host_are_refused_with_how_many_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings.parse({}, ["model.name=glcn", "relation.order=0", "train.edge_loss=0.1"])
     monkeypatch.setattr("nfdist.model.build.host_bytes", lambda: 4 << 30)
-    with pytest.raises(
-        ConfigError, match=r"32 bytes for every pair of 20,000 nodes, about 12 GiB, and this host has 4"
-    ):
+    with pytest.raises(ConfigError, match=r"24 bytes for every pair of 20,000 nodes, about 9 GiB, and this host has 4"):
         build_model(config, FEATURES, OUTPUTS, num_nodes=20_000)
     build_model(config, FEATURES, OUTPUTS, num_nodes=11_500)
     build_model(settings.parse({}, ["model.name=glcn", "relation.order=1"]), FEATURES, OUTPUTS, num_nodes=10**9)
