@@ -79,7 +79,7 @@ def sweep_memory(
     """What the largest rank takes; a process that is given a limit holds `process_bytes` before it begins."""
     item = weights_dtype(config).itemsize
     own = max(map(len, divide(graph.parts, ranks)))
-    fixed = count_weights(config, graph.features, graph.outputs) * item
+    fixed = count_weights(config, graph.features, graph.outputs, graph.nodes) * item
     workers = max(1, min(threads, MOST_WORKERS))
     smoothed = config.evaluate.smoothing == "auto"
     smoothing = _smoothing_bytes(config, graph, own, item) if smoothed else 0.0

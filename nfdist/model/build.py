@@ -94,14 +94,15 @@ def weights_dtype(config: Config) -> torch.dtype:
     return torch.float64 if config.train.precision == "float64" else torch.float32
 
 
-def count_weights(config: Config, num_features: int, num_outputs: int) -> int:
-    """About how many numbers the weights of a model have."""
+def count_weights(config: Config, num_features: int, num_outputs: int, num_nodes: int = 0) -> int:
+    """About how many numbers the weights of a model have, for a graph of so many nodes."""
     model = config.model
+    of_pairs = num_nodes**2 // 2 if model_class(model.name).weighs_pairs else 0
     layer = model.channels**2
     if model_class(model.name).sweeps:
         # Queries, keys, values and the output linear, if any, and both maps of a feed-forward block.
         layer *= (3 + (model.join_heads == "linear")) * model.heads + 2 * model.feed_forward
-    return model.channels * (num_features + num_outputs) + model.layers * layer
+    return model.channels * (num_features + num_outputs) + model.layers * layer + of_pairs
 
 
 def _refuse_beyond_memory(config: Config, num_features: int, num_outputs: int) -> None:
@@ -121,7 +122,8 @@ def _refuse_beyond_memory(config: Config, num_features: int, num_outputs: int) -
 def _refuse_pairs_beyond_memory(config: Config, num_nodes: int) -> None:
     """Refuse a graph whose pairs of nodes take more than there is."""
     kind, item, there = model_class(config.model.name), weights_dtype(config).itemsize, host_bytes()
-    pair_bytes = item * max(kind.pair_numbers(config, training=True), kind.pair_numbers(config, training=False))
+    held = max(kind.pair_numbers(config, training=True), kind.pair_numbers(config, training=False))
+    pair_bytes = item * (held + (2 if kind.weighs_pairs else 0))  # with gradients and Adam's two means
     if pair_bytes * num_nodes**2 > there:
         raise ConfigError(
             f"model.name = {config.model.name} holds {pair_bytes:.0f} bytes for every pair of {num_nodes:,} nodes, "

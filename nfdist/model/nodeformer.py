@@ -54,6 +54,7 @@ class NodeFormer(nn.Module):
     inductive = True
     one_label = False
     runs_on_gpu = True
+    weighs_pairs = False
     undecayed: tuple[str, ...] = ()
     recompute = False
     feature_means: Tensor | None

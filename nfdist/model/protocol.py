@@ -57,7 +57,8 @@ class Model(Protocol):
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
     `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `inductive` whether an
     evaluation leaves what new nodes are predicted from, `one_label` whether it answers for one label a node alone, and
-    `runs_on_gpu` whether it has code for GPUs. Weight decay leaves out parameters that are `undecayed`. `input` is the
+    `runs_on_gpu` whether it has code for GPUs. One that `weighs_pairs` has a weight for each pair of nodes. Weight
+    decay leaves out parameters that are `undecayed`. `input` is the
     map that features go through first; `feature_means` [f] fill their gaps, None where there are none. A model that
     sweeps may be told to `recompute` its layers in the backward pass, by every rank alike.
     """
@@ -72,6 +73,7 @@ class Model(Protocol):
     inductive: bool
     one_label: bool
     runs_on_gpu: bool
+    weighs_pairs: bool
     undecayed: tuple[str, ...]
     training: bool
     recompute: bool
@@ -100,7 +102,7 @@ class Model(Protocol):
 
     @staticmethod
     def pair_numbers(config: Config, *, training: bool) -> float:
-        """How many numbers a step, or an evaluation, holds for every pair of its nodes; 0 where that is linear."""
+        """How many numbers a step, or an evaluation, holds for every pair of its nodes beside the weights."""
         ...
 
     @property

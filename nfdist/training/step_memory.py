@@ -52,7 +52,7 @@ class StepMemory:
 def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: int = 1) -> StepMemory:
     """What a step of such batches takes."""
     item = weights_dtype(config).itemsize
-    weights = count_weights(config, graph.features, graph.outputs) * item
+    weights = count_weights(config, graph.features, graph.outputs, graph.nodes) * item
     fixed = (5 if config.train.ema else 4) * weights + NODE_BYTES * graph.nodes
     rows = batch_bytes(config, graph, batch, item)
     if model_class(config.model.name).sweeps:

@@ -40,6 +40,7 @@ class Baseline(nn.Module, ABC):
     inductive = True
     one_label = False
     runs_on_gpu = True
+    weighs_pairs = False
     undecayed: tuple[str, ...] = ()
     recompute = False
     input: InputLinear

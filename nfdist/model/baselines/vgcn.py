@@ -8,6 +8,7 @@ answer      the mean of the class probabilities over draws that follow the seed
 Draws are relaxed (concrete.py) in training and evaluation alike.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,6 +49,7 @@ class VGCN(GCN):
     heeds_weights = False
     inductive = False
     one_label = True
+    weighs_pairs = True
     undecayed: tuple[str, ...] = (SHIFTS,)
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
@@ -56,12 +58,12 @@ class VGCN(GCN):
 
     @staticmethod
     def nodes_of(weights: Mapping[str, Tensor]) -> int:
-        return round((2 * len(weights[SHIFTS])) ** 0.5 + 0.5)
+        return (1 + math.isqrt(1 + 8 * len(weights[SHIFTS]))) // 2
 
     @staticmethod
     def pair_numbers(config: Config, *, training: bool) -> float:
-        """Shifts of half the pairs, a draw or all draws of a step; gradients, and Adam's two means of shifts."""
-        return 0.5 + config.model.vgcn.samples + 1.5 + 3 if training else 0.5 + 1.5
+        """The draws of a step with gradients of one of them, or one draw."""
+        return config.model.vgcn.samples + 3 if training else 1.5
 
     def check(self, features: Tensor, relations: Sequence[Relation], draw: Draw) -> None:
         super().check(features, relations, draw)

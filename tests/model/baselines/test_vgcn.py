@@ -107,6 +107,11 @@ def test_a_posterior_that_is_the_prior_costs_nothing_and_joins_as_often() -> Non
         assert abs(joined - rate) < 4 * (rate * (1 - rate) / int(chosen.sum())) ** 0.5
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 3, 1000])
+def test_weights_say_how_many_nodes_they_are_of(nodes: int) -> None:
+    assert VGCN.nodes_of({"shifts": torch.zeros(num_pairs(nodes))}) == nodes
+
+
 def test_noise_of_pairs_is_logistic_and_belongs_to_their_ids() -> None:
     larger, smaller = torch.arange(300)[:, None] + 300, torch.arange(300)
     noise = logistic(7, larger, smaller, torch.float64)
