@@ -1,4 +1,4 @@
-"""What the tests of ranks with different parts share: nodes to ask for, edges to compare, and what is said of mistakes."""
+"""What tests of ranks with different parts share: nodes to ask for, edges to compare, and what is said of mistakes."""
 
 from collections.abc import Callable
 
