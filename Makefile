@@ -7,8 +7,8 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 DGL ?= $(shell sed -n 's/^dgl==\([^;]*\);.*/\1/p' constraints.txt)
 TRITON ?= $(shell sed -n 's/^triton==//p' constraints.txt)
 BIN := .venv/bin
-# A worker more than cores, since some tests mostly wait, and at most four.
-TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 3 ? cores + 1 : 4 )))
+# Two workers more than cores, since with one more two cores idled for a third of the time, and at most four.
+TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 2 ? cores + 2 : 4 )))
 
 .PHONY: setup test test-slow test-multihost test-browser test-gpu test-remote test-monitoring test-trackers golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
 

@@ -1,14 +1,17 @@
 """What `nfdist plan` says beside what is measured: private memory, and seconds of a step or a pass.
 
-    python benchmarks/plan.py [CASE ...] [--scale 0.02] [--json]
+    python benchmarks/plan.py [CASE ...] [--scale 0.02] [--cpu] [--json]
 
 Every case is a process of its own, and its peak private memory is sampled while it works. Seconds are those of the
-fastest step, or of a whole evaluation: run it where nothing else runs, after `nfdist doctor --bench` there, whose rates
-the plans take. The graphs are one of Amazon2M's shape, a sparse one of words, and one of few nodes with wide rows.
+fastest step, or of a whole evaluation, prediction or building of hops, without the start of its process. Run it after
+`nfdist doctor --bench`, whose rates the plans take, and where nothing else runs; or else give --cpu, which counts
+seconds of the processor with one thread instead of those of a clock, and measures the rates alike at its begin. The
+graphs are one of Amazon2M's shape, a sparse one of words, and one of few nodes with wide rows.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,10 +30,14 @@ from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.memory import MemoryWatch, parse_bytes
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.recipe import Recipe
+from nfdist.plan.bench import measure_host
 from nfdist.plan.planned_job import PlannedJob
-from nfdist.plan.stages import plan_evaluation, plan_prediction, plan_training
+from nfdist.plan.rates import keep_rates
+from nfdist.plan.stages import plan_evaluation, plan_hops, plan_prediction, plan_training
 from nfdist.rendezvous import Place
 from nfdist.runs.run import Run
+from nfdist.store.hops import Hops
+from nfdist.store.store import Store
 from nfdist.training.job import train
 from nfdist.world import World
 
@@ -57,6 +64,8 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     "words-order-2": ("train", "sparse", ["relation.order=2"]),
     "wide": ("train", "wide", []),
     "branch": ("train", "sparse", ["model.feed_forward=4", "model.graph_layers=2", "train.label_inputs=0.5"]),
+    "recomputed": ("train", "large", ["model.layers=3", "train.recompute=always"]),
+    "recomputed-words": ("train", "sparse", ["train.recompute=always", "model.heads=2"]),
     "gcn": ("train", "large", ["model.name=gcn", *BASELINE]),
     "gcn-4": ("train", "large", ["model.name=gcn", "model.layers=4", "model.dropout=0.5", *BASELINE]),
     "mlp": ("train", "wide", ["model.name=mlp", "relation.order=0", *BASELINE]),
@@ -64,7 +73,15 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     "evaluate-words": ("evaluate", "sparse", []),
     "evaluate-limit": ("evaluate", "large", ["model.layers=3"]),
     "evaluate-gcn": ("evaluate", "large", ["model.name=gcn", *BASELINE]),
+    "evaluate-mlp": ("evaluate", "wide", ["model.name=mlp", "relation.order=0", *BASELINE]),
+    "evaluate-branch": (
+        "evaluate",
+        "sparse",
+        ["model.feed_forward=4", "model.graph_layers=2", "train.label_inputs=0.5", "evaluate.smoothing=none"],
+    ),
+    "evaluate-heads": ("evaluate", "large", ["model.heads=4", "model.layers=1"]),
     "predict": ("predict", "large", []),
+    "hops": ("hops", "sparse", ["relation.order=2"]),
 }
 LIMITS = {"evaluate-limit": "260MiB"}
 NEW_NODES = 1024
@@ -116,8 +133,11 @@ def planned(name: str, folder: Path) -> dict[str, float]:
     limit = parse_bytes("limit", LIMITS[name]) if name in LIMITS else None
     job = PlannedJob.of(config_of(name, folder), limit_bytes=limit)
     kind = CASES[name][0]
-    stage = {"train": plan_training, "evaluate": plan_evaluation, "predict": plan_prediction}[kind](job)
-    return {"bytes": stage.memory_bytes, "seconds": stage.step_seconds or stage.seconds}
+    stages = {"train": plan_training, "evaluate": plan_evaluation, "predict": plan_prediction, "hops": plan_hops}
+    stage = stages[kind](job)
+    assert stage is not None
+    start = 0.0 if kind == "hops" else job.speed.start_seconds
+    return {"bytes": stage.memory_bytes, "seconds": stage.step_seconds or stage.seconds - start}
 
 
 def measured(name: str, folder: Path) -> dict[str, float]:
@@ -135,6 +155,10 @@ def measured(name: str, folder: Path) -> dict[str, float]:
         found = evaluate_run(Path(config.run.dir), wanted, Place(), World(), memory_bytes=limit)
         return {"bytes": found["peak_private_bytes"], "seconds": found["seconds"]}
     started = time.perf_counter()
+    if kind == "hops":
+        with MemoryWatch() as watch:
+            Hops.open(Store.open(config.data.partition), config.relation.order)
+        return {"bytes": watch.peak_private_bytes, "seconds": time.perf_counter() - started}
     with MemoryWatch() as watch:
         predictor = Predictor(Path(config.run.dir))
         rows = predictor.store.take(torch.arange(NEW_NODES)).numpy()
@@ -147,15 +171,15 @@ def measured(name: str, folder: Path) -> dict[str, float]:
 def prepare(name: str, folder: Path) -> None:
     """What must be there before a case is measured: the run that it evaluates."""
     config, kind = config_of(name, folder), CASES[name][0]
-    if kind == "train":
+    if kind in ("train", "hops"):
         return
     train(config, Place(), World(), torch.device("cpu"), resume=False)
     if kind == "predict":
         evaluate_run(Path(config.run.dir), Wanted(outputs=False, states=True), Place(), World())
 
 
-def _child(step: str, name: str, folder: Path) -> dict[str, Any]:
-    words = [sys.executable, __file__, name, "--folder", str(folder), "--step", step]
+def _child(step: str, name: str, folder: Path, cpu: bool) -> dict[str, Any]:
+    words = [sys.executable, __file__, name, "--folder", str(folder), "--step", step, *(["--cpu"] if cpu else [])]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if step == "measure" else {}
     return found
@@ -165,19 +189,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
     parser.add_argument("--scale", type=float, default=0.02, help="of Amazon2M's nodes")
+    parser.add_argument("--cpu", action="store_true", help="seconds of the processor, with one thread")
     parser.add_argument("--json", action="store_true", help="a line of JSON a case")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=("prepare", "measure"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cpu:  # of this process, and of those it begins
+        os.environ["OMP_NUM_THREADS"] = "1"
+        torch.set_num_threads(1)
     if options.step:
         (name,) = options.cases
         if options.step == "prepare":
             prepare(name, options.folder)
         else:
             told = planned(name, options.folder)
+            if options.cpu:
+                time.perf_counter = time.process_time
             print(json.dumps({"case": name, "planned": told, "measured": measured(name, options.folder)}))
         return
     with tempfile.TemporaryDirectory() as scratch:
+        if options.cpu:
+            os.environ["NFDIST_CACHE"] = scratch
+            print(f"rates: {keep_rates(measure_host(Path(scratch))).read_text()}", file=sys.stderr)
         for name in options.cases or CASES:
             compare(name, Path(scratch), options)
 
@@ -185,8 +218,10 @@ def main() -> None:
 def compare(name: str, folder: Path, options: argparse.Namespace) -> None:
     make_graph(name, folder, options.scale)
     if CASES[name][0] != "train":
-        _child("prepare", name, folder)  # a process of its own: it must not hold what the measured one does not
-    both = _child("measure", name, folder)
+        _child(
+            "prepare", name, folder, options.cpu
+        )  # a process of its own: it must not hold what the measured one does not
+    both = _child("measure", name, folder, options.cpu)
     if options.json:
         print(json.dumps(both), flush=True)
         return

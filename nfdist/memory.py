@@ -6,13 +6,16 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nfdist.errors import ConfigError
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SECONDS_BETWEEN_SAMPLES = 0.01
+# Of glibc's malloc.h: M_MMAP_THRESHOLD, the smallest block that is given back alone; M_TRIM_THRESHOLD, how much may be
+# free at the end of the heap before it is given back.
+_KEEPING = ((-3, 32 << 20), (-1, 1 << 30))
 # What torch, numpy, METIS, the dynamic linker and Python say when memory is short.
 _MEMORY_WORDS = (
     "can't allocate memory",
@@ -27,14 +30,41 @@ _MEMORY_WORDS = (
 )
 
 
+_counted: set[int] = set()  # processes that work for this one
+_largest_of_counted = 0
+
+
 def private_bytes() -> int:
-    """What could not be given back now: anonymous and shared memory, but no pages of mapped files."""
-    return _status_bytes("RssAnon") + _status_bytes("RssShmem")
+    """What could not be given back now: anonymous and shared memory, but no pages of mapped files.
+
+    Processes that are `counted` are in it.
+    """
+    own = _status_bytes("RssAnon") + _status_bytes("RssShmem")
+    return own + sum(_status_bytes("RssAnon", one) + _status_bytes("RssShmem", one) for one in tuple(_counted))
 
 
 def peak_resident_bytes() -> int:
-    """The largest resident set so far, mapped pages included (getrusage would count the parent's before the start)."""
-    return _status_bytes("VmHWM")
+    """The largest resident set of any one process so far, mapped pages included.
+
+    (getrusage would count the parent's before the start.)
+    """
+    return max(_status_bytes("VmHWM"), _largest_of_counted)
+
+
+@contextmanager
+def counted(process_id: int) -> Iterator[None]:
+    """For the length of the block what a process holds that works for this one counts as this one's."""
+    _counted.add(process_id)
+    try:
+        yield
+    finally:
+        _counted.discard(process_id)
+
+
+def count_resident(peak_bytes: int) -> None:
+    """Count the largest resident set of a process that worked for this one, as it told in the end."""
+    global _largest_of_counted
+    _largest_of_counted = max(_largest_of_counted, peak_bytes)
 
 
 def host_bytes() -> int:
@@ -59,6 +89,15 @@ def available_bytes(host: Path = Path("/")) -> int | None:
                 found = re.search(rf"^{cached} (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
                 left.append(free + (int(found[1]) if found else 0))
     return max(0, min(left)) if left else None
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep what is freed of blocks of up to 32 MiB for the next ones; False where it is another C library.
+
+    The pages of a fresh block are cleared at first touch, which may cost more than the work on it.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(*option) for option in _KEEPING)
 
 
 def cgroup_folders(host: Path, controller: str) -> Iterator[Path]:
@@ -133,7 +172,12 @@ class MemoryWatch:
             self.peak_private_bytes = max(self.peak_private_bytes, private_bytes())
 
 
-def _status_bytes(field: str) -> int:
-    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert match
-    return int(match[1]) * 1024
+def _status_bytes(field: str, process_id: int | None = None) -> int:
+    """A number of this process or, 0 where it has ended, of another one."""
+    try:
+        text = Path(f"/proc/{process_id or 'self'}/status").read_text()
+    except OSError:
+        return 0
+    match = re.search(rf"^{field}:\s+(\d+) kB$", text, re.MULTILINE)
+    assert match or process_id is not None
+    return int(match[1]) * 1024 if match else 0

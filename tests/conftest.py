@@ -33,7 +33,10 @@ def signals_as_before() -> Iterator[None]:
 
 
 # Files whose tests start many processes: begun first, so that no worker is left alone with them in the end.
-LONGEST = ("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds.py", "test_full.py", "test_run.py")
+LONGEST = (
+    *("test_torchrun.py", "test_multihost.py", "test_laws.py", "test_worlds.py", "test_commands.py", "test_demo.py"),
+    *("test_doctor_of_hosts.py", "test_launchers.py", "test_evaluate.py", "test_full.py", "test_run.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

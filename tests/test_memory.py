@@ -1,6 +1,8 @@
 """Sizes as people write them, the watch over private memory, and the workers."""
 
 import mmap
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -97,3 +99,21 @@ def test_a_failing_worker_stops_the_others_and_leaves_torch_as_it_was() -> None:
         list(workers.map(work, range(5000)))
     assert len(done) < 2500
     assert torch.get_num_threads() == 4
+
+
+def test_freed_memory_is_kept_and_found_again() -> None:
+    """In a process of its own, since how glibc allocates stays as it was set."""
+    script = """
+import resource
+import numpy as np
+from nfdist.memory import keep_freed_memory
+
+def faults():
+    blocks = [np.ones(2 << 20) for _ in range(8)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+kept, first, second = keep_freed_memory(), faults(), faults()
+assert kept
+assert faults() - second < 1000 < 8 * 4096, (first, second)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

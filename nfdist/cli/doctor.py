@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from nfdist.cli.check import Check, Finding, fact_lines, failure, finding_lines, readable
 from nfdist.cli.network import check_network
-from nfdist.cli.packages import check_packages, check_partitioning
+from nfdist.cli.packages import check_extras, check_packages, check_partitioning
 from nfdist.cli.trials import check_trials, started_trials
 from nfdist.errors import ConfigError
 from nfdist.memory import cgroup_folders, read_text
@@ -133,7 +133,7 @@ def examine(host: Path = Path("/"), *, trying: bool = False) -> tuple[list[Check
             trials = stack.enter_context(started_trials(Path(folder), _num_gpus(torch)))
         checks = [packages, check_processor(torch, host), check_memory(host), check_limits(host), check_network()]
         if not missing:
-            checks.insert(1, check_partitioning())
+            checks[1:1] = [check_partitioning(), check_extras()]
         if torch is not None:
             devices = check_devices(torch, host)
             if devices.facts["cuda"]:

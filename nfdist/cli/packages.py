@@ -9,6 +9,7 @@ from importlib import metadata
 from nfdist import __version__
 from nfdist.cli.check import Check, failure
 from nfdist.errors import ConfigError
+from nfdist.observe.trackers.tracker import DOORS
 from nfdist.sparse import dgl_door
 
 REQUIRED = ("torch", "numpy", "scipy")
@@ -24,7 +25,15 @@ PACKAGES = {
     "scikit-learn": ("sklearn", "graphs made by --knn, columns of text, and the data sets digits and 20news"),
     "safetensors": ("safetensors", "checkpoints"),
     "prometheus-client": ("prometheus_client", "training"),
+    "duckdb": ("duckdb", "partitioning"),
     "rich": ("rich", "progress bars"),
+}
+# What is installed by those who want it: for every package its extra, and what it is for.
+EXTRAS = {
+    "optuna": ("tune", "nfdist tune"),
+    "tensorboard": ("tensorboard", "observe.trackers"),
+    "mlflow": ("mlflow", "observe.trackers"),
+    "wandb": ("wandb", "observe.trackers"),
 }
 
 
@@ -46,6 +55,18 @@ def check_packages() -> tuple[Check, list[str]]:
         elif package == "dgl":
             judge_dgl(check, version)
     return check, missing
+
+
+def check_extras() -> Check:
+    """The packages of extras, and how to get one that is not here; a tracker that is here is tried."""
+    check = Check("extras")
+    for package, (extra, purpose) in EXTRAS.items():
+        version = _version("mlflow-skinny" if package == "mlflow" else package)
+        reason = failure(DOORS[package].check) if version and package in DOORS else None
+        check.facts[package] = f"{version}, cannot be used: {reason}" if reason else version
+        if version is None:
+            check.facts[package] = f'not installed, for {purpose}: pip install "nfdist[{extra}]"'
+    return check
 
 
 def judge_dgl(check: Check, version: str | None) -> None:

@@ -33,7 +33,7 @@ from nfdist.evaluation.smoothing_states import SmoothingWriter
 from nfdist.evaluation.states import StatesWriter, writing_states
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
-from nfdist.memory import MemoryWatch, peak_resident_bytes
+from nfdist.memory import MemoryWatch, peak_resident_bytes, return_freed
 from nfdist.model.build import model_device
 from nfdist.model.loading import TrainedModel, broadcast_model, load_model
 from nfdist.model.nodeformer import NodeFormer
@@ -159,7 +159,9 @@ class Evaluator:
                     heard, branch_listener = states.listeners(self._full, trained.model)
                     listeners += heard
                 evaluation = self._evaluated(trained, split, listeners, branch_listener)
+                return_freed()  # each worker has kept what it worked in, and what follows would come on top
                 facts, smoothed = self._scored(trained, folder, wanted, evaluation, split, states)
+                return_freed()
             if wanted.outputs:
                 self._write_outputs(folder, evaluation, smoothed, split, wanted, background)
         if edges is not None:

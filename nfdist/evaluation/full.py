@@ -35,9 +35,8 @@ from nfdist.graph.neighbors import Neighbors, RelatedRows, partial_sum
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
 from nfdist.graph.split import training_labels
-from nfdist.graph.workers import keep_freed_memory
 from nfdist.log import Progress
-from nfdist.memory import format_bytes
+from nfdist.memory import format_bytes, keep_freed_memory
 from nfdist.model.branch import GraphBranch
 from nfdist.model.gaps import fill_gaps
 from nfdist.model.layer import AttentionLayer, BoundLayer

@@ -18,8 +18,12 @@ from nfdist.model.build import count_weights, model_class, weights_dtype
 
 EDGE_BYTES = 24  # of a baseline's edge, besides its weight: both ends, both directions, positions between these
 INDUCED_BYTES = 34  # of an edge while a baseline's graph is made
-WORK_SHARE = 0.5  # of the bound on the work on rows that is there at a time
-WRITER_BYTES = 12 << 20  # Arrow's buffers for files of rows
+# Of the bound on the work on rows, what is there at a time: by one worker, or by several, each with a store of freed
+# blocks of its own, most of which the C library keeps (memory.py: return_freed) up to so many bytes a store.
+WORK_SHARE, WORK_SHARE_OF_SEVERAL, KEPT_SHARE, KEPT_BYTES = 0.75, 1.1, 0.85, 64 << 20
+SMOOTHED_COPIES = 6  # of the answers of a row while it is smoothed
+WRITER_BYTES = 26 << 20  # Arrow's buffers for two files of rows
+ROW_COPIES_WRITTEN = 6.5  # as they are, as bytes, as they arrive, as Arrow has them, encoded and compressed
 
 
 def row_numbers(
@@ -46,19 +50,20 @@ class SweepMemory:
     """Bytes of one rank while it evaluates the whole graph, without its libraries.
 
     `held` is what has a row for every node or edge and may lie in files where there is a limit, `in_files` what of it
-    does; `work` is the work on some rows, `written` what comes beside it where files are written. `least` is what no
-    setting could do without.
+    does; `work` is the work on some rows. When that is over, `kept` of it stays with the process, and smoothing or
+    the writing of files takes `after`. `least` is what no setting could do without.
     """
 
     held: float
     in_files: float
     work: float
-    written: float
+    kept: float
+    after: float
     least: float
 
     @property
     def total(self) -> float:
-        return self.held - self.in_files + self.work + self.written
+        return self.held - self.in_files + max(self.work, self.kept + self.after)
 
 
 def sweep_memory(
@@ -75,26 +80,33 @@ def sweep_memory(
     item = weights_dtype(config).itemsize
     own = max(map(len, divide(graph.parts, ranks)))
     fixed = count_weights(config, graph.features, graph.outputs) * item
-    smoothing = _smoothing_bytes(config, graph, own, item) if config.evaluate.smoothing == "auto" else 0.0
+    workers = max(1, min(threads, MOST_WORKERS))
+    smoothed = config.evaluate.smoothing == "auto"
+    smoothing = _smoothing_bytes(config, graph, own, item) if smoothed else 0.0
+    answers = graph.outputs * own * item if smoothed else 0
+    chunks = SMOOTHED_COPIES * min(own, workers * ROWS_AT_ONCE) * graph.outputs * item if smoothed else 0.0
+    after = max(smoothing + chunks, answers + _writing_bytes(config, own, item, writes))
     if not model_class(config.model.name).sweeps:
         held, work = _in_memory(config, graph, item)
-        return SweepMemory(held + fixed, 0.0, work + smoothing, _writing_bytes(config, own, item, writes), held / 2)
+        return SweepMemory(held + fixed, 0.0, work, 0.0, after, held / 2)
     copies = 0 if ranks == 1 or not config.relation.num_patterns else graph.nodes - own
     shapes = state_shapes(config.model, config.relation, graph.outputs, own, own + copies)
     states = item * sum(map(math.prod, shapes))
     held = states + _edges_held(config, graph, own, copies, ranks, item)
     budget = Budget.of(limit_bytes, process_bytes, own)
     in_files = 0.0 if budget.held_bytes is None else max(0.0, held + smoothing - budget.held_bytes)
-    workers = max(1, min(threads, MOST_WORKERS))
     numbers = row_numbers(
         config.model, graph.features, graph.outputs, gaps=graph.gaps, labels=config.train.label_inputs > 0
     )
     if graph.entries is not None:
         numbers += round(3 * graph.entries) - graph.features
     rows = min(own, workers * ROWS_AT_ONCE, budget.work_bytes // (item * numbers))
-    work = fixed + NODE_BYTES * own + WORK_SHARE * rows * numbers * item
-    written = max(smoothing, _writing_bytes(config, own, item, writes))
-    return SweepMemory(held, min(in_files, held + smoothing), work, written, 0.0 if limit_bytes else states / 2)
+    share = WORK_SHARE if workers == 1 else WORK_SHARE_OF_SEVERAL
+    passing = share * rows * numbers * item
+    kept = 0.0 if workers == 1 else min(KEPT_SHARE * passing, workers * KEPT_BYTES)
+    work = fixed + NODE_BYTES * own + passing
+    in_files = min(in_files, held + smoothing)
+    return SweepMemory(held, in_files, work, kept, after, 0.0 if limit_bytes else states / 2)
 
 
 def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks: int, item: int) -> float:
@@ -112,15 +124,20 @@ def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks
 
 def _smoothing_bytes(config: Config, graph: GraphCounts, own: int, item: int) -> float:
     """Two states and answers of all rows, and what every strength gives the validation nodes."""
+    return item * graph.outputs * (3 * own + (len(SMOOTHINGS) + 2) * num_validated(config, graph, own))
+
+
+def num_validated(config: Config, graph: GraphCounts, own: int) -> float:
+    """The validation nodes among so many rows, or more where a split is drawn anew."""
     validated = graph.nodes - graph.trained if config.data.split != "stored" else graph.validated
-    return item * graph.outputs * (3 * own + (len(SMOOTHINGS) + 2) * validated * own / max(1, graph.nodes))
+    return validated * own / max(1, graph.nodes)
 
 
 def _writing_bytes(config: Config, own: int, item: int, writes: bool) -> float:
-    """Some rows as they are, as bytes, as they arrive, and as Arrow has them."""
+    """Predictions and embeddings, some rows at a time."""
     if not writes:
         return 0.0
-    return WRITER_BYTES + min(own, ROWS_WRITTEN_AT_ONCE) * 4 * (item * config.model.channels + 16)
+    return WRITER_BYTES + min(own, ROWS_WRITTEN_AT_ONCE) * ROW_COPIES_WRITTEN * (item * config.model.channels + 16)
 
 
 def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, float]:

@@ -38,11 +38,3 @@ class Workers:
         if min(self.count, len(items)) == 1:
             return map(unrecorded, items)
         return self._pool.map(unrecorded, items)
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep what chunks free, up to 32 MiB a block, for the next chunk: fresh pages cost more than the work.
-
-    It raises its own threshold to the largest block that it has seen returned.
-    """
-    torch.empty(31 << 20, dtype=torch.uint8)

@@ -23,10 +23,12 @@ def assign(
     seed: int,
     symmetric: bool,
     memory_bytes: int | None = None,
+    beside: Path | None = None,
 ) -> NDArray[np.int64]:
     """The part [n] of every row: by METIS or as a stream, with nodes, edges and training nodes balanced, or at random.
 
     A stream needs at most `memory_bytes` beside the graph itself, 4 GiB by default, or the least that it can do with.
+    Files that METIS needs lie beside `beside` meanwhile.
     """
     check_parts(graph, num_parts)
     if num_parts == 1:
@@ -41,7 +43,7 @@ def assign(
         return stream_assign(ends, sources, trained, num_parts, seed, room)
     degrees = both_ways.in_degrees.numpy()
     weights = np.stack([np.ones_like(degrees), degrees, graph.split == TRAIN], 1).astype(np.int64)
-    found = metis(both_ways, num_parts, weights[:, : 2 + bool(weights[:, 2].any())])
+    found = metis(both_ways, num_parts, weights[:, : 2 + bool(weights[:, 2].any())], beside)
     if len(np.unique(found)) < num_parts:  # METIS leaves parts of very small graphs empty
         return np.arange(graph.num_nodes) * num_parts // graph.num_nodes
     return found

@@ -91,7 +91,7 @@ def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
                 in_edges = order_edges(graph, recipe.directed, workspace)
             with stage("divide"):
                 recipe = _with_method(recipe, in_edges, workspace)
-                assignment = _divide(recipe, graph, in_edges, workspace)
+                assignment = _divide(recipe, graph, in_edges, workspace, out)
             graph = replace(graph, sources=NO_EDGES, targets=NO_EDGES, weights=None)  # they are ordered now
             workspace.engine.close()  # its memory and disk are needed no more
             with stage("write"):
@@ -141,13 +141,16 @@ def _with_method(recipe: Recipe, in_edges: Adjacency, workspace: Workspace) -> R
     return replace(recipe, method=method)
 
 
-def _divide(recipe: Recipe, graph: SourceGraph, in_edges: Adjacency, workspace: Workspace) -> NDArray[np.int64]:
+def _divide(
+    recipe: Recipe, graph: SourceGraph, in_edges: Adjacency, workspace: Workspace, out: Path
+) -> NDArray[np.int64]:
     """The part of every row, as a file says or by the method of the recipe."""
     if recipe.assignment:
         return read_assignment(Path(recipe.assignment), graph, recipe.parts)
     both_ways = order_edges(graph, False, workspace) if recipe.directed and recipe.method != "random" else in_edges
     room = recipe.memory_bytes and recipe.memory_bytes // 2  # of the limit alone: what is held differs from run to run
-    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True, room)
+    beside = existing_ancestor(out) / out.name  # on the disk of the partition
+    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True, room, beside)
 
 
 class _Told:

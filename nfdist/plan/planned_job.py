@@ -10,14 +10,14 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.sweep_memory import SweepMemory, sweep_memory
 from nfdist.graph.counts import GraphCounts, read_counts
 from nfdist.model.build import count_weights, model_class, weights_dtype
-from nfdist.plan.rates import KnownRates, known_rates
+from nfdist.plan.rates import HostRates, KnownRates, known_rates
 from nfdist.training.batch_counts import count_batch
 from nfdist.training.step_memory import StepMemory, step_memory
 
 # Private memory of processes that have nothing of a graph yet, and what is made when libraries are first used: of runs
 # on a graph of 490 nodes with the builds of torch 2.13 and DGL 2.1 for CPUs (benchmarks/plan.py).
 TRAINING_BYTES = 240 << 20
-EVALUATION_BYTES = 178 << 20
+EVALUATION_BYTES = 190 << 20
 WORLD_BYTES = 16 << 20  # more where there are other ranks: what gloo holds
 DEVICE_CHUNK_BYTES = 400 << 20  # what chunks of rows take of a GPU (attention/ops/chunks.py)
 
@@ -61,6 +61,11 @@ class PlannedJob:
     @property
     def weight_bytes(self) -> int:
         return self.item_bytes * count_weights(self.config, self.graph.features, self.graph.outputs)
+
+    @property
+    def speed(self) -> HostRates:
+        """The rates of a rank's threads."""
+        return self.rates.rates.of(self.threads)
 
     @property
     def step(self) -> StepMemory:

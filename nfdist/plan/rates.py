@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from nfdist import __version__, files
@@ -15,7 +15,10 @@ BENCH = "nfdist doctor --bench"
 
 @dataclass(frozen=True)
 class HostRates:
-    """Numbers a second of one worker with its threads; `link_` ones are None where no other host was met."""
+    """Numbers a second of one worker with its threads; `link_` ones are None where no other host was met.
+
+    `start_seconds` are those of the processor until a command has loaded its libraries.
+    """
 
     product_flops: float  # of dense products of float32
     passed_bytes: float  # read and written by simple operations on tensors larger than caches
@@ -24,7 +27,14 @@ class HostRates:
     disk_written_bytes: float
     link_bytes: float | None = None
     link_latency_seconds: float | None = None
+    start_seconds: float = 2.0
     threads: int = 1
+
+    def of(self, threads: int) -> "HostRates":
+        """Those of so many threads: what one of these does, as often."""
+        factor = threads / self.threads
+        work = ("product_flops", "passed_bytes", "gathered_bytes")
+        return replace(self, threads=threads, **{name: factor * getattr(self, name) for name in work})
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,22 @@
 from dataclasses import dataclass
 
 from nfdist.evaluation.predict import NODES_AT_ONCE
-from nfdist.evaluation.strengths import sweeps
-from nfdist.evaluation.sweep_memory import row_numbers
+from nfdist.evaluation.sweep_memory import num_validated, row_numbers
 from nfdist.graph.division import divide
 from nfdist.model.build import model_class
+from nfdist.plan.evaluation_work import smoothing_work, sweep_work, writing_work
 from nfdist.plan.planned_job import DEVICE_CHUNK_BYTES, EVALUATION_BYTES, PlannedJob
-from nfdist.plan.work import Work, step_work, sweep_work
+from nfdist.plan.work import Work, step_work
 from nfdist.training.batch_counts import count_batch
 from nfdist.training.step_traffic import step_traffic, summary_bytes
 
 METRICS_LINE_BYTES = 700
+PREDICTION_CALLS = 2500  # until a run, its states and new nodes are read
 PREDICTED_BYTES = 40  # of a node in predictions.parquet, as it is compressed
 PATH_BYTES = 18  # of a path while its part is made: its ends, and what a sparse product holds beside them
 PATHS_PER_SECOND = 2.5e7  # that one core follows
 NEIGHBOR_BYTES = 40  # of a new node's neighbor, as it is looked up
-START_SECONDS = 2.0  # of the libraries and of opening a run
+STEP_SHARE = 0.9  # of what threads do by themselves, where they wait for each other after every operation of a step
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,14 @@ def plan_training(job: PlannedJob) -> PlannedStage:
     accumulated = min(train.accumulate, batch.batches)
     sent = step_traffic(config, graph, batch, job.ranks)
     work = step_work(config, graph, batch).times(accumulated)
-    step_seconds = work.seconds(job.rates.rates) + _sending_seconds(job, sent)
+    waiting = 1.0 if job.threads == 1 else STEP_SHARE
+    step_seconds = work.seconds(job.speed) / waiting + _sending_seconds(job, sent)
     steps = -(-batch.batches // accumulated) * train.epochs * len(train.seeds)
     evaluations = -(-train.epochs // train.evaluate_every) * len(train.seeds) if train.evaluate_every else 0
-    seconds = START_SECONDS + steps * step_seconds + evaluations * _sweep_seconds(job)
-    if train.evaluate_every and config.evaluate.smoothing == "auto":
-        seconds += len(train.seeds) * _smoothing_seconds(job)
+    evaluating = _sweep_work(job).times(evaluations)
+    if train.evaluate_every:
+        evaluating += _smoothing_work(job, chooses=True).times(len(train.seeds))
+    seconds = job.speed.start_seconds + steps * step_seconds + evaluating.seconds(job.speed)
     checkpoint = job.weight_bytes * (4 if train.ema else 3)
     disk = (train.keep + 1) * len(train.seeds) * checkpoint + METRICS_LINE_BYTES * (steps + evaluations)
     gpu = round(job.device_bytes()) if job.on_gpu else None
@@ -85,9 +88,10 @@ def plan_evaluation(job: PlannedJob) -> PlannedStage:
     sweep, rates = job.sweep(writes=True), job.rates.rates
     files = _evaluated_bytes(job)
     sent = _swept_traffic(job)
-    seconds = START_SECONDS + _sweep_seconds(job) + (files + sweep.in_files) / rates.disk_written_bytes
-    if job.config.evaluate.smoothing == "auto":
-        seconds += _smoothing_seconds(job)
+    work = _sweep_work(job) + writing_work(job.config, job.graph, _own(job), _passes(job))
+    work += _smoothing_work(job, chooses=not job.config.train.evaluate_every)  # as the end of a training has done
+    on_disk = (files + sweep.in_files) / rates.disk_written_bytes
+    seconds = rates.start_seconds + max(work.seconds(job.speed), on_disk)  # files are written meanwhile
     gpu = round(sweep.held + sweep.work + DEVICE_CHUNK_BYTES) if job.on_gpu else None
     return PlannedStage(
         "evaluate",
@@ -105,7 +109,8 @@ def plan_prediction(job: PlannedJob) -> PlannedStage:
     numbers = row_numbers(config.model, graph.features, graph.outputs, gaps=graph.gaps)
     degree = sum(graph.patterns[: config.relation.num_patterns]) / max(1, graph.nodes)
     row = job.item_bytes * numbers + degree * NEIGHBOR_BYTES + 2 * graph.row_bytes(job.item_bytes)
-    seconds = START_SECONDS + sweep_work(config, graph, NODES_AT_ONCE).seconds(job.rates.rates)
+    work = sweep_work(config, graph, NODES_AT_ONCE) + Work(calls=PREDICTION_CALLS)
+    seconds = job.speed.start_seconds + work.seconds(job.speed)
     memory = EVALUATION_BYTES + job.weight_bytes + NODES_AT_ONCE * row
     return PlannedStage("predict", round(memory), 0, NODES_AT_ONCE * PREDICTED_BYTES, seconds)
 
@@ -142,16 +147,16 @@ def _swept_traffic(job: PlannedJob) -> float:
     return _passes(job) * copies * config.model.channels * job.item_bytes + summaries
 
 
-def _sweep_seconds(job: PlannedJob) -> float:
+def _sweep_work(job: PlannedJob) -> Work:
     own = _own(job) if model_class(job.config.model.name).sweeps else job.graph.nodes
-    return sweep_work(job.config, job.graph, own).seconds(job.rates.rates)
+    return sweep_work(job.config, job.graph, own)
 
 
-def _smoothing_seconds(job: PlannedJob) -> float:
-    share = _own(job) / max(1, job.graph.nodes)
-    row = job.graph.outputs * job.item_bytes
-    work = Work(0, 20 * _own(job) * row, job.graph.patterns[0] * share * row)
-    return work.times(sweeps(None)).seconds(job.rates.rates)
+def _smoothing_work(job: PlannedJob, *, chooses: bool) -> Work:
+    if job.config.evaluate.smoothing != "auto":
+        return Work()
+    own = _own(job)
+    return smoothing_work(job.graph, own, job.item_bytes, num_validated(job.config, job.graph, own), chooses=chooses)
 
 
 def _sending_seconds(job: PlannedJob, sent_bytes: float) -> float:

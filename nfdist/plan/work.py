@@ -43,7 +43,7 @@ class Work:
         return Work(*(factor * one for one in vars(self).values()))
 
     def seconds(self, rates: HostRates) -> float:
-        """One after the other, as one worker does it."""
+        """One after the other, by all threads that the rates are of."""
         return (
             self.flops / rates.product_flops
             + self.passed / rates.passed_bytes
@@ -67,30 +67,14 @@ def step_work(config: Config, graph: GraphCounts, batch: BatchCounts) -> Work:
     work += Work(6 * n * c * graph.outputs, 8 * n * graph.outputs * item)
     if not sweeps:
         return work + _baseline_work(config, batch, item)
-    layer = _products(config, batch.nodes, len(batch.edges), training=True).times(BACKWARD)
+    layer = layer_products(config, batch.nodes, len(batch.edges), training=True).times(BACKWARD)
     layer += _step_passes(config, batch, item)
     convolutions = Work(2 * BACKWARD * n * c**2, STATE_PASSES * n * c * item, 2 * _edges(batch) * c * item)
     return work + layer.times(config.model.layers) + convolutions.times(config.model.graph_layers)
 
 
-def sweep_work(config: Config, graph: GraphCounts, own: float) -> Work:
-    """An evaluation of so many rows, each with its share of the graph's edges."""
-    item, c, model = weights_dtype(config).itemsize, config.model.channels, config.model
-    share = own / max(1, graph.nodes)
-    width = graph.features if graph.entries is None else 3 * graph.entries
-    work = Work(2 * own * width * c, 3 * own * width * item, calls=STEP_CALLS)
-    work += Work(2 * own * c * graph.outputs, 3 * own * graph.outputs * item)
-    edges = sum(graph.patterns[: config.relation.num_patterns]) * share
-    if not model_class(model.name).sweeps:
-        return work + Work(2 * own * c**2, 6 * own * c * item, graph.patterns[0] * c * item).times(model.layers)
-    passed = own * item * (8 * model.heads * model.random_features + 10 * c)
-    layer = _products(config, own, config.relation.num_patterns, training=False)
-    layer += Work(0, passed, edges * c * item, LAYER_CALLS)
-    return work + layer.times(model.layers) + layer.times(model.graph_layers / 2)
-
-
-def _products(config: Config, n: float, hops: int, *, training: bool) -> Work:
-    """Products of one layer's forward pass; letters are those of the shapes."""
+def layer_products(config: Config, n: float, hops: int, *, training: bool) -> Work:
+    """Products of one layer's forward pass for n rows; letters are those of the shapes."""
     model, attention = config.model, config.attention
     h, m, c = model.heads, model.random_features, model.channels
     k = attention.noise_draws if training and attention.kind == "gumbel" else 1

@@ -1,7 +1,7 @@
 """Answers beside the truth: confusion, scores of classes, calibration, the surest mistakes; a row group at a time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nfdist.errors import CheckpointError
+from nfdist.reporting.roc import MOST_ROWS, Roc, roc
 from nfdist.store.columns import is_list
 
 BINS = 10
@@ -66,6 +67,7 @@ class AnswerScores:
     confusion: Counts | None
     bins: tuple[Bin, ...]
     mistakes: tuple[Mistake, ...]
+    roc: Roc | None = None  # where there are two classes
 
     @property
     def accuracy(self) -> float | None:
@@ -88,12 +90,14 @@ def read_answers(path: Path, class_names: Sequence[Any], most_mistakes: int = 8)
         names = [str(name) for name in schema.names if name not in COLUMNS]
         if set(COLUMNS) - set(schema.names) or not names:
             raise CheckpointError(f"{path} lacks a column of {', '.join(COLUMNS)}: nfdist evaluate makes it anew")
-        split = _split(file)
+        split, labeled = _split(file)
         if split is None:
             return None
         if is_list(schema.field("label").type):
             return _of_many(file, split, class_names)
-        return _of_one(file, split, class_names or _found_names(file), names[0], most_mistakes)
+        classes = class_names or _found_names(file)
+        found = _of_one(file, split, classes, names[0], most_mistakes)
+        return replace(found, roc=_roc(file, split, classes, -(-labeled // MOST_ROWS))) if len(classes) == 2 else found
     except (pa.ArrowException, OSError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
         raise CheckpointError(f"{path} cannot be read ({reason}): nfdist evaluate makes it anew") from None
@@ -108,15 +112,15 @@ def _groups(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[tuple[int,
         start += len(table)
 
 
-def _split(file: pq.ParquetFile) -> str | None:
-    """The first split with a labeled node."""
+def _split(file: pq.ParquetFile) -> tuple[str | None, int]:
+    """The first split with a labeled node, and how many it has."""
     labeled = dict.fromkeys(SPLITS, 0)
     for _, table in _groups(file, ("split", "true_label")):
         known = table.filter(_known(table["true_label"]))["split"]
         for one in pc.value_counts(known).to_pylist():
             if one["values"] in labeled:
                 labeled[one["values"]] += one["counts"]
-    return next((split for split, count in labeled.items() if count), None)
+    return next(((split, count) for split, count in labeled.items() if count), (None, 0))
 
 
 def _known(truth: pa.ChunkedArray) -> Any:
@@ -171,6 +175,20 @@ def _of_one(file: pq.ParquetFile, split: str, names: Sequence[Any], id_name: str
         bins=_bins(tallies),
         mistakes=tuple(surest[:most_mistakes]),
     )
+
+
+def _roc(file: pq.ParquetFile, split: str, names: Sequence[Any], every: int) -> Roc | None:
+    """The curve for the second of two classes, of `every` so manieth row."""
+    truth, likely = [], []
+    for _, table in _groups(file, COLUMNS):
+        known = table.filter(pc.and_(pc.equal(table["split"], split), table["true_label"].is_valid()))
+        some = known.take(np.arange(0, len(known), every))
+        values = pa.array(names, table["label"].type)
+        told, is_second = (_numbers(some[column], values, file) == 1 for column in ("label", "true_label"))
+        probability = some["probability"].to_numpy()
+        truth.append(is_second)
+        likely.append(np.where(told, probability, 1 - probability))
+    return roc(str(names[1]), np.concatenate(truth), np.concatenate(likely), every > 1)
 
 
 def _numbers(column: pa.ChunkedArray, names: Any, file: pq.ParquetFile) -> Counts:

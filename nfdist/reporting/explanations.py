@@ -8,6 +8,7 @@ import torch
 from nfdist.reporting import charts, pictures
 from nfdist.reporting.answer_scores import AnswerScores
 from nfdist.reporting.markup import card, note, table
+from nfdist.reporting.roc import Roc
 from nfdist.reporting.run_facts import ExplainedMistake, Neighbor, RunFacts
 from nfdist.reporting.structure import LayerAttention, Structure
 from nfdist.reporting.words import counted, escaped, kind, number, percent
@@ -50,6 +51,8 @@ def answers_section(facts: RunFacts) -> str:
     found.append(card(title, table(heads, rows, numeric=(1, 2, 3, 4), html=(1, 2, 3), tall=True)))
     if answers.bins:
         found.append(card("Share of right answers by their probability", _calibration(answers)))
+    if answers.roc is not None:
+        found.append(_roc(answers.roc))
     return "".join(found)
 
 
@@ -62,6 +65,13 @@ def _calibration(answers: AnswerScores) -> str:
     error = percent(answers.calibration_error)
     chart = pictures.calibration(points, "share of right answers by their probability")
     return chart + note(f"Off the diagonal by {error} on average; larger dots stand for more answers.")
+
+
+def _roc(curve: Roc) -> str:
+    words = f"The area under the curve is {curve.area:.3f}: 0.5 is chance, 1 finds all of the class before any other."
+    more = " Of so many nodes a part is shown." if curve.sampled else ""
+    chart = pictures.roc(curve.points, "of the other class taken for it", f"ROC curve of {curve.name}")
+    return card(f"ROC curve of {kind(curve.name)}", chart + note(words + more))
 
 
 def _bin_tip(count: int, probability: float, accuracy: float) -> str:

@@ -62,6 +62,29 @@ def calibration(points: Sequence[tuple[float, float, float, str]], label: str) -
 
 
 def _calibration(points: Sequence[tuple[float, float, float, str]], label: str, width: float) -> str:
+    drawing, sideways, up = _shares(width, "probability of the answer")
+    drawing.path([(sideways.place(x), up.place(y)) for x, y, _, _ in points], COLORS[0], 2)
+    for x, y, weight, tip in points:
+        drawing.dot(sideways.place(x), up.place(y), COLORS[0], radius=3 + 6 * math.sqrt(weight), data_tip=tip)
+    return drawing.inline(label, data_plot="calibration")
+
+
+def roc(points: Sequence[tuple[float, float]], others: str, label: str) -> str:
+    """A curve from (0, 0) to (1, 1) beside the diagonal, which is chance; below it stands `others`."""
+    return responsive(lambda width: _roc(points, others, label, width))
+
+
+def _roc(points: Sequence[tuple[float, float]], others: str, label: str, width: float) -> str:
+    drawing, sideways, up = _shares(width, others)
+    drawing.path([(sideways.place(x), up.place(y)) for x, y in points], COLORS[0], 2)
+    for x, y in points:
+        tip = f"{y:.1%} found\n{x:.1%} {others}"
+        drawing.dot(sideways.place(x), up.place(y), COLORS[0], radius=5, fill_opacity="0", data_tip=tip)
+    return drawing.inline(label, data_plot="roc")
+
+
+def _shares(width: float, across: str) -> tuple[Drawing, Scale, Scale]:
+    """A drawing with two axes from 0 to 1 and their diagonal."""
     height, left, bottom = 250.0, 44.0, 210.0
     drawing = Drawing(width, height)
     sideways, up = Scale(0.0, 1.0, left, width - 14), Scale(0.0, 1.0, bottom, 12.0)
@@ -70,11 +93,8 @@ def _calibration(points: Sequence[tuple[float, float, float, str]], label: str, 
         drawing.text(left - 6, up.place(tick) + 4, f"{tick:g}", "end", MUTED, 11)
         drawing.text(sideways.place(tick), bottom + 17, f"{tick:g}", "middle", MUTED, 11)
     drawing.path([(left, bottom), (sideways.place(1.0), up.place(1.0))], MUTED, 1, True)
-    drawing.path([(sideways.place(x), up.place(y)) for x, y, _, _ in points], COLORS[0], 2)
-    for x, y, weight, tip in points:
-        drawing.dot(sideways.place(x), up.place(y), COLORS[0], radius=3 + 6 * math.sqrt(weight), data_tip=tip)
-    drawing.text((left + width) / 2, height - 4, "probability of the answer", "middle", MUTED, 11)
-    return drawing.inline(label, data_plot="calibration")
+    drawing.text((left + width) / 2, height - 4, across, "middle", MUTED, 11)
+    return drawing, sideways, up
 
 
 @dataclass(frozen=True)

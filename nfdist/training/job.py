@@ -23,6 +23,7 @@ from nfdist.evaluation.smoothed import SPLITS
 from nfdist.fields import each_setting
 from nfdist.files import existing_ancestor
 from nfdist.graph.graph import Graph
+from nfdist.memory import keep_freed_memory
 from nfdist.model.build import check_settings, model_device, weights_dtype
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
@@ -86,6 +87,7 @@ def train(
     task = Task(graph.store.task, graph.store.num_classes)
     start = config.train.init_from
     dtype = weights_dtype(config)
+    keep_freed_memory()
     initial_weights = together(world, lambda: read_weights(Path(start), dtype) if start else None, CheckpointError)
     with ExitStack() as stack:
         bf16, tf32 = config.train.precision == "bf16", config.train.tf32

@@ -14,7 +14,7 @@ from tests.multihost.starting import finish_all, members, start_all, train_on_on
 from tests.training.building import build_partition
 from tests.training.launching import steps_made, torchrun, training_of, write_config
 
-EPOCHS = 20  # of the reference; what is compared with its beginning makes fewer
+EPOCHS = 12  # of the reference; what is compared with its beginning makes fewer
 FEW = "train.epochs=4"
 TIMEOUT_SECONDS = 8
 ALLOWANCE_SECONDS = 30
@@ -70,6 +70,7 @@ def test_hosts_that_find_each_other_start_again_when_one_loses_its_worker(
     assert training_of(run) == training_of(undisturbed)
 
 
+@pytest.mark.slow  # two hosts train like one above, and three ranks in tests/training/test_laws.py
 def test_three_hosts_train_like_one(hosts: list[Host], config: Path, tmp_path: Path) -> None:
     one = train_on_one_host(3, config, tmp_path / "one", FEW)
     command = ("train", config, f"run.dir={tmp_path / 'three'}", FEW)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from nfdist.plan.evaluation_work import sweep_work
 from nfdist.plan.rates import ROUGH
-from nfdist.plan.work import Work, step_work, sweep_work
+from nfdist.plan.work import Work, step_work
 from nfdist.training.batch_counts import count_batch
 from tests.plan.building import job_of
 from tests.training.building import build_partition

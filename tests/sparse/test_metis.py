@@ -1,16 +1,23 @@
 """METIS cuts few edges and balances what it can, through either of the libraries that bring it."""
 
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from numpy.typing import NDArray
 
 from nfdist import seeds
 from nfdist.errors import ConfigError, PartitionError
+from nfdist.signals import Interruptible
 from nfdist.sparse import metis as module
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.sparse.metis import metis, metis_library
@@ -81,3 +88,64 @@ def test_a_failure_of_metis_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("pymetis.part_graph", part_graph)
     with pytest.raises(PartitionError, match=r"METIS failed \(METIS_ERROR_MEMORY\): try --method stream$"):
         module._through_pymetis(clusters(), 2, np.ones((CLUSTERS * SIZE, 1), dtype=np.int64))
+
+
+def test_in_a_process_of_its_own_it_finds_the_same_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with edges that are mapped from read-only files, and where the current folder is gone."""
+    graph = clusters()
+    weights = np.stack([np.ones(graph.num_nodes), np.arange(graph.num_nodes) % 3], 1).astype(np.int64)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    np.save(tmp_path / "sources.npy", graph.sources.to(torch.int32).numpy())
+    with pytest.warns(UserWarning, match="not writable"):
+        sources = torch.from_numpy(np.load(tmp_path / "sources.npy", mmap_mode="r"))
+    mapped = Adjacency(graph.indptr.to(torch.int32), sources)
+    apart = metis(mapped, 4, weights, tmp_path / "out", numbers_here=0)
+    assert apart.tolist() == metis(graph, 4, weights).tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["sources.npy"]
+
+
+def test_what_fails_in_its_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, weights = clusters(), np.ones((CLUSTERS * SIZE, 1), dtype=np.int64)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(PartitionError, match=r"METIS failed \(its process ended with code 1\): try --method stream$"):
+        metis(graph, 2, weights, tmp_path / "out", numbers_here=0)
+    (tmp_path / "killed").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "killed").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "killed"))
+    with pytest.raises(PartitionError, match=r"ended by SIGKILL, as where memory is short\): try --method stream$"):
+        metis(graph, 2, weights, tmp_path / "out", numbers_here=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["killed"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_whatever_it_is_doing(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deaf").write_text("#!/bin/sh\ntrap '' INT TERM\nexec sleep 60\n")
+    (tmp_path / "deaf").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "deaf"))
+    graph, weights = clusters(), np.ones((CLUSTERS * SIZE, 1), dtype=np.int64)
+    begun: list[psutil.Process] = []
+
+    def interrupt() -> None:
+        while not (found := psutil.Process().children()):
+            time.sleep(0.01)
+        begun.extend(found)
+        time.sleep(0.1)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    started = time.monotonic()
+    with pytest.raises(BaseException) as raised, Interruptible():  # noqa: PT011
+        metis(graph, 2, weights, tmp_path / "out", numbers_here=0)
+    thread.join()
+    assert raised.typename == ("KeyboardInterrupt" if number == signal.SIGINT else "Stopped")
+    assert time.monotonic() - started < 20
+    assert not any(process.is_running() for process in begun)
+    assert [path.name for path in tmp_path.iterdir()] == ["deaf"]
