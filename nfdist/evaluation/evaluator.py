@@ -99,7 +99,7 @@ class Evaluator:
         data = replace(config.data, partition=str(partition or config.data.partition))
         # First of all, since to open another graph may take long.
         together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
-        graph = Graph.open(replace(config, data=data), place, world)
+        graph = Graph.open(replace(config, data=data), place, world, memory_bytes)
         self._seen, self._store, self._beside = graph.store, graph.store.local, graph.loading
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)

@@ -82,7 +82,7 @@ def sweep_memory(
     """What the largest rank takes; a process that is given a limit holds `process_bytes` before it begins."""
     item = weights_dtype(config).itemsize
     own = max(map(len, divide(graph.parts, ranks)))
-    fixed = count_weights(config, graph.features, graph.outputs) * item
+    fixed = count_weights(config, graph.features, graph.outputs, graph.nodes) * item
     workers = max(1, min(threads, MOST_WORKERS))
     smoothed = config.evaluate.smoothing == "auto"
     smoothing = _smoothing_bytes(config, graph, own, item) if smoothed else 0.0
@@ -92,7 +92,8 @@ def sweep_memory(
     written = _writing_bytes(config, min(own, at_once), item) if writes else 0.0
     after = max(smoothing + chunks, answers + written)
     if not model_class(config.model.name).sweeps:
-        held, work = _in_memory(config, graph, item)
+        divided = ranks > 1 and model_class(config.model.name).divides
+        held, work = _divided(config, graph, own, ranks, item) if divided else _in_memory(config, graph, item)
         return SweepMemory(held + fixed, 0.0, work, 0.0, after, held / 2)
     copies = 0 if ranks == 1 or not config.relation.num_patterns else graph.nodes - own
     shapes = state_shapes(config.model, config.relation, graph.outputs, own, own + copies)
@@ -122,7 +123,8 @@ def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks
     )
     if hops and (ranks > 1 or graph.directed):
         share = own / max(1, graph.nodes)
-        held += sum(graph.patterns[:hops]) * share * (8 if graph.weighted else 4) + own * hops * 8
+        copied = graph.patterns[: hops if ranks > 1 else 1]  # by one rank what may be there twice
+        held += sum(copied) * share * (8 if graph.weighted else 4) + own * hops * 8
         held += graph.nodes * 5 if ranks > 1 else 0
     return held
 
@@ -155,11 +157,19 @@ def _written_row(channels: int, item: int) -> int:
     return item * channels + 16
 
 
+def _divided(config: Config, graph: GraphCounts, own: int, ranks: int, item: int) -> tuple[float, float]:
+    """What one of several ranks holds of a baseline's graph, and what comes while it is evaluated."""
+    edges = _edges_held(config, graph, own, graph.nodes - own, ranks, item)
+    width = config.model.channels + graph.outputs
+    return edges + NODE_BYTES * own, (graph.nodes * width + 3 * own * width) * item
+
+
 def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, float]:
     """What a baseline's graph holds, and what comes while it is made or evaluated."""
     edges = graph.patterns[0] if model_class(config.model.name).needs_graph else 0
     features = graph.row_bytes(item) * graph.nodes
     held = features + edges * (EDGE_BYTES + item) + NODE_BYTES * graph.nodes
+    held += model_class(config.model.name).pair_numbers(config, training=False) * graph.nodes**2 * item
     passing = features + graph.nodes * (3 * config.model.channels + 2 * graph.outputs) * item
     making = INDUCED_BYTES * edges - edges * (EDGE_BYTES + item)
     return held, max(passing, making)

@@ -99,3 +99,11 @@ def test_of_layers_that_are_made_again_as_much_is_kept_as_planned(layers: int, c
     assert 0.75 < planned / measured < 1.25
     never = settings.parse({"train": {"recompute": "never"}}, shape)
     assert kept_bytes(partition, never) > 2 * measured
+
+
+@pytest.mark.parametrize(("name", "order"), [("glcn", 0), ("vgcn", 1)])
+def test_a_model_of_all_pairs_takes_the_square_of_its_nodes(name: str, order: int, graph: GraphCounts) -> None:
+    named = (f"model.name={name}", f"relation.order={order}", "train.edge_loss=0")
+    few, many = (memory(graph, *named, f"train.batch_nodes={nodes}").of_batch for nodes in (20_000, 40_000))
+    assert 3.7 < many / few < 4.1  # the draws and what is made of them; weights are of the whole graph
+    assert few > 3 * memory(graph, "model.name=gcn", "train.edge_loss=0", "train.batch_nodes=20000").of_batch
