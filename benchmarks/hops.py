@@ -3,7 +3,8 @@
     python benchmarks/hops.py [--source amazon2m-like] [--scale 0.005] [--order 2] [--parts 4] [--folder DIR]
     python benchmarks/hops.py --partition DIR --without product      # of a graph whose product would not fit
 
-Each side is a process of its own and reads the same partition; both have the same edges, or the script fails. CPU
+Each side is a process of its own and reads the same partition; both have the same edges, or the script fails. The
+product is left in memory, nfdist also writes, reads and checks files, which on a small graph is all that counts. CPU
 seconds are less moved by what else the machine does than seconds. Memory is private, sampled, beyond what the process
 held before. The estimate is what a refusal would tell: its CPU seconds, and the edges it expects by those there are.
 """
