@@ -1,6 +1,7 @@
 """What the ranks of a world do together. Every rank must call each of these; only tensors travel, never a pickle."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from nfdist.errors import ConfigError, NfdistError, PartitionError, WorldError
 from nfdist.world import World
 
 Result = TypeVar("Result")
+MOST_SECONDS_SILENT = 10.0  # of a rank that the others wait for
 
 
 def exchange(world: World, outgoing: Sequence[Tensor], name: str = "exchange") -> list[Tensor]:
@@ -169,6 +171,43 @@ def alike(world: World, work: Callable[[], Result]) -> Result:
         found = ConfigError(told) if kind == ConfigError.__name__ else PartitionError(told)
         found.everywhere = True
         raise found from mistake
+    return results[0]
+
+
+def patiently(
+    world: World, work: Callable[[], Result], kind: type[NfdistError] = WorldError, pause: float = MOST_SECONDS_SILENT
+) -> Result:
+    """`together` for work that may take one rank longer than the others wait for it: meanwhile all tell that they are.
+
+    What is worked on must not talk to other ranks. Every rank must call this.
+    """
+    if world.size == 1:
+        return together(world, work, kind)
+    done, failures = threading.Event(), list[BaseException]()
+    pause = min(pause, world.watch.timeout_seconds / 4)
+
+    def tell() -> None:
+        try:
+            busy = 1
+            while busy:
+                done.wait(pause)
+                busy = int(total(world, torch.tensor(int(not done.is_set())), "wait"))
+        except BaseException as error:
+            failures.append(error)
+
+    # The work stays in the main thread, which hears of signals. When it is interrupted nobody waits for the other.
+    teller = threading.Thread(target=tell, name="nfdist waiting", daemon=True)
+    results, mistake = [], None
+    teller.start()
+    try:
+        results.append(work())
+    except NfdistError as error:
+        mistake = error
+    done.set()
+    teller.join()
+    if failures:
+        raise failures[0]
+    fail_together(world, mistake, kind)
     return results[0]
 
 

@@ -24,6 +24,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "model.jumping_knowledge": [False, True],
         "model.graph_layers": [0, 1, 2, 3],
         "model.branch_share": [0.2, 0.5, 0.8],
+        "model.feed_forward": [0, 2],
         "attention.noise_draws": [2, 10],
         "relation.gate": ["identity", "sigmoid", "none"],
         "train.edge_loss": [0.0, 0.1, 1.0],
@@ -59,6 +60,18 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "model.heads": [1, 2, 4],
         "model.idgl.graph_share": {"low": 0.5, "high": 0.95, "step": 0.05},
         "train.edge_loss": [0.0, 0.1, 0.5],
+    },
+    "glcn": {
+        **_COMMON,
+        "model.channels": [30, 64, 128],
+        "model.glcn.sparsity": [0.0, 0.01, 1.0],
+        "train.edge_loss": [0.0, 0.01, 0.1, 1.0],
+    },
+    "vgcn": {
+        **_COMMON,
+        "model.layers": {"low": 1, "high": 3},
+        "model.vgcn.edge_prior": [0.5, 0.9, 0.99],
+        "train.edge_loss": [0.01, 0.1, 1.0],
     },
 }
 # A model that leaves the graph to smoothing: its errors are its own, not its neighbors', so that smoothing gains most.

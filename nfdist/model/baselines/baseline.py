@@ -37,18 +37,24 @@ class Baseline(nn.Module, ABC):
     heeds_weights = True
     takes_labels = False
     sweeps = False
+    divides = False
     inductive = True
+    one_label = False
     runs_on_gpu = True
+    weighs_pairs = False
+    undecayed: tuple[str, ...] = ()
     recompute = False
     input: InputLinear
     norms: nn.ModuleList
     sizes: Tensor
     feature_means: Tensor | None
 
-    def __init__(self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0) -> None:
+    def __init__(
+        self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0, num_nodes: int = 0
+    ) -> None:
         super().__init__()
         check_sizes(num_features, num_outputs)
-        self.model = model
+        self.model, self.num_nodes = model, num_nodes
         # Among the weights, so that a checkpoint alone says what to build.
         self.register_buffer(FEATURE_MEANS, None)
         self.register_buffer("sizes", torch.tensor([num_features, num_outputs]))
@@ -56,8 +62,8 @@ class Baseline(nn.Module, ABC):
         initialize(self, seed)
 
     @classmethod
-    def build(cls: type[Self], config: Config, num_features: int, num_outputs: int, seed: int) -> Self:
-        return cls(num_features, num_outputs, config.model, seed=seed)
+    def build(cls: type[Self], config: Config, num_features: int, num_outputs: int, seed: int, num_nodes: int) -> Self:
+        return cls(num_features, num_outputs, config.model, seed=seed, num_nodes=num_nodes)
 
     @classmethod
     def check_settings(cls, model: ModelConfig) -> None:
@@ -68,6 +74,14 @@ class Baseline(nn.Module, ABC):
         num_features, num_outputs = weights["sizes"].tolist()
         return num_features, num_outputs
 
+    @staticmethod
+    def nodes_of(weights: Mapping[str, Tensor]) -> int:
+        return 0
+
+    @staticmethod
+    def pair_numbers(config: Config, *, training: bool) -> float:
+        return 0.0
+
     @abstractmethod
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         """Make the layers; their weights are drawn afterwards."""
@@ -76,7 +90,8 @@ class Baseline(nn.Module, ABC):
     def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         """Logits [n, outputs] of what the input linear made of the features.
 
-        In a model that is `inductive` they depend on other rows by calls of `propagate` alone, always the same ones.
+        In a model that `divides` or is `inductive` they depend on other rows by calls of `propagate` alone, always the
+        same ones.
         """
 
     @property
