@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 LOADS = ("nfdist.partitioning.pipeline",)
 EXAMPLES = (
     ("nfdist partition cora --parts 2 --out cora-partition", "a data set by its name"),
-    ("nfdist partition shop --parts 4 --out shop-partition --split random:0.6/0.2/0.2", "nodes.parquet, edges.parquet"),
-    ("nfdist partition partitions/cora.toml", "a recipe, which has all of that"),
-    ("nfdist partition amazon2m-like --scale 0.01 --parts 2 --out made --method random", "a made graph, to try with"),
     (
         "torchrun --standalone --nproc-per-node 2 -m nfdist partition shop --parts 4 --out shop-partition",
-        "two workers, each of which reads a share and writes two parts",
+        "nodes.parquet and edges.parquet, a share of them for each of two workers",
     ),
+    ("nfdist partition partitions/cora.toml", "a recipe, which has all of that"),
+    ("nfdist partition amazon2m-like --scale 0.01 --parts 2 --out made --method random", "a made graph, to try with"),
 )
 
 

@@ -73,7 +73,7 @@ def test_the_method_is_chosen_by_memory_and_told(
     words = ["partition", sources["dense"], "--parts", "2", "--memory", "8GiB", "--out"]
     methods = {}
     for needed in (1 << 20, 9 << 30):
-        with patch("nfdist.partitioning.pipeline.metis_bytes", lambda nodes, edges, needed=needed: needed):
+        with patch("nfdist.partitioning.dividing.metis_bytes", lambda nodes, edges, needed=needed: needed):
             assert main([*words, str(tmp_path / str(needed))]) == 0
             told = capsys.readouterr().err
             methods[needed] = json.loads((tmp_path / str(needed) / "manifest.json").read_text())["recipe"]["method"]
