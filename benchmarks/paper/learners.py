@@ -55,7 +55,7 @@ LEARNERS = (
         "VGCN",
         "pairs",
         "no",
-        "prior, temperatures, draws, dropout and decay are those of its authors' code; 200 epochs at a rate of 0.01 "
+        "prior, temperatures, draws, dropout and decay are those of its authors' code; 500 epochs at a rate of 0.01 "
         "are ours, there 5,000 at 0.001",
     ),
 )

@@ -65,7 +65,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         **_COMMON,
         "model.channels": [30, 64, 128],
         "model.glcn.sparsity": [0.0, 0.01, 1.0],
-        "train.edge_loss": [0.0, 0.01, 0.1, 1.0],
+        "train.edge_loss": [0.0, 1.0, 10.0, 100.0],
     },
     "vgcn": {
         **_COMMON,
