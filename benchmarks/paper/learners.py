@@ -99,7 +99,8 @@ def notes_above(scaling: Mapping[str, Any]) -> list[str]:
         f"One epoch of {common_size(scaling['points']):,} nodes of 20News, by `benchmarks/paper/scaling.py`: seconds "
         "of one core, and growth of the peak resident set. The largest graph is that of a row on this page or of "
         f"that script, which ends a method at {limits['memory']} or {limits['seconds']:.0f} s an epoch and has graphs "
-        "of up to 9,607 nodes. The last column says whether `nfdist predict` answers for nodes that training never saw."
+        "of up to 9,607 nodes. GLCN and VGCN ran beside other work, by the processor's clock. "
+        "The last column says whether `nfdist predict` answers for nodes that training never saw."
     ]
 
 
