@@ -56,7 +56,8 @@ class Figure:
 class Experiment:
     """One row: `overrides` change the configuration, `rows` takes so many rows of the source instead of all.
 
-    `script` is what trains it: `nfdist train`, or published.py or lds.py beside this file.
+    `script` is what trains it: `nfdist train`, or published.py or one of PAIRWISE beside this file, which takes
+    `options`, too.
     """
 
     id: str
@@ -69,6 +70,7 @@ class Experiment:
     paper: Figure | None = None
     notes: str = ""
     script: str = "train"
+    options: tuple[str, ...] = ()
     rows: int = 0
     quick: bool = False
 
@@ -94,6 +96,16 @@ ABLATIONS = {
     "neither": ("without both", (GATES, "train.edge_loss=0")),
     "dt": ("-dt: softmax at temperature 1", ("attention.kind=softmax", "attention.temperature=1.0")),
     "tp": ("-tp: softmax at temperature 0.25", ("attention.kind=softmax", "attention.temperature=0.25")),
+}
+ABLATION_DATASETS = {"cora": tuple(ABLATIONS), "citeseer": tuple(ABLATIONS)}
+ABLATION_DATASETS |= dict.fromkeys(("actor", "deezer-europe"), ("no-edge-loss", "no-bias"))
+PUBLISHED_ABLATIONS = {
+    "cora-no-bias": Figure(88.06),
+    "citeseer-no-bias": Figure(74.12),
+    "actor-no-edge-loss": Figure(35.15),
+    "actor-no-bias": Figure(34.60),
+    "deezer-europe-no-edge-loss": Figure(71.22),
+    "deezer-europe-no-bias": Figure(71.10),
 }
 ABLATION_NOTES = {
     "cora-no-edge-loss": "in the paper 6.7 below NodeFormer",
@@ -137,9 +149,15 @@ STRUCTURE = {
     "idgl-anchors": ("IDGL-Anch", (*IDGL, "model.idgl.anchors=500"), "train"),
     "idgl": ("IDGL", IDGL, "train"),
     "lds": ("LDS", LDS, "lds"),
+    "prognn": ("ProGNN", ("train.epochs=60", "train.seeds=[0, 1, 2]"), "prognn"),
+    "bgcn": ("BGCN", ("train.epochs=300",), "bgcn"),
 }
 STRUCTURE_DATASETS = ("cora", "citeseer", "20news-k5")
-SLOW = ("20news-k5-idgl", "20news-k5-lds")  # a seed of these takes an hour or two
+PAIRWISE = ("lds", "prognn", "bgcn")  # learners of all pairs, with a command line of their own
+# ProGNN's network has 10 steps for each of 60 moves of its graph, which cost most: published are 2 for each of 400. The
+# weights of alike neighbors are those of its scripts for Cora and Citeseer.
+PROGNN_OPTIONS = {"cora": (), "citeseer": ("--smoothness", "1e-4"), "20news-k5": ()}
+SLOW = ("20news-k5-idgl", "20news-k5-lds", "20news-k5-prognn", "20news-k5-bgcn")  # over half an hour for some seeds
 
 # Settings that search.py found, a file for every dataset and method.
 TUNED = ROOT / "launch" / "tuned"
@@ -262,7 +280,7 @@ def _tuned() -> Iterator[Experiment]:
 
 def _ablations() -> Iterator[Experiment]:
     for name, (method, overrides) in ABLATIONS.items():
-        for dataset in ("cora", "citeseer"):
+        for dataset in (dataset for dataset, names in ABLATION_DATASETS.items() if name in names):
             yield Experiment(
                 f"{dataset}-{name}",
                 "ablation",
@@ -271,8 +289,9 @@ def _ablations() -> Iterator[Experiment]:
                 f"launch/paper/{dataset}.toml",
                 dataset,
                 (*overrides, *PATIENCE),
+                paper=PUBLISHED_ABLATIONS.get(f"{dataset}-{name}"),
                 notes=ABLATION_NOTES.get(f"{dataset}-{name}", ""),
-                quick=name == "no-edge-loss",
+                quick=name == "no-edge-loss" and dataset in ("cora", "citeseer"),
             )
 
 
@@ -304,7 +323,11 @@ def _structure_learners() -> Iterator[Experiment]:
         for name, (method, overrides, script) in STRUCTURE.items():
             row = f"{dataset}-{name}"
             seeds = ("train.seeds=[0]",) if row in SLOW else ()
-            yield Experiment(row, "structure", dataset, method, config, dataset, (*overrides, *seeds), script=script)
+            options = ("--steps", "10", *PROGNN_OPTIONS[dataset]) if name == "prognn" else ()
+            overrides_here = (*overrides, *seeds)
+            yield Experiment(
+                row, "structure", dataset, method, config, dataset, overrides_here, script=script, options=options
+            )
 
 
 def _grid() -> Iterator[Experiment]:

@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 from bilevel import Problem, Settings, draw_graph
-from lds import Training, halve_validation, moves, starting_probabilities
+from lds import Training, halve_validation, moves
+from pairwise import matrix_of
 
 from nfdist import seeds
 from nfdist import settings as configurations
@@ -117,7 +118,7 @@ def lds_epoch(config: Config, data: Data) -> Callable[[], object]:
     train_rows = (data.split == TRAIN).nonzero()[:, 0]
     settings, sample = Settings(), partial(draw_graph, seed=SEED)
     problem = Problem(features, data.labels, data.task, train_rows, outer_rows, settings, SEED, sample)
-    steps = moves(problem, Training(starting_probabilities(data.graph, len(features), features.dtype)))
+    steps = moves(problem, Training(matrix_of(data.graph, len(features), features.dtype)))
     return lambda: next(steps)
 
 

@@ -47,7 +47,8 @@ def row_digest(row: Experiment, source: Located) -> str:
     counted = [(name, setting.metadata["before"]) for name, setting in each_setting(Config) if _counts(name)]
     values = ((name, attrgetter(name)(config), before) for name, before in counted)
     meant = {name: value for name, value, before in values if before is None or value != before}
-    return digest_of([row.script, meant, data_digest(row, source)])
+    script = [row.script, *([row.options] if row.options else [])]
+    return digest_of([*script, meant, data_digest(row, source)])
 
 
 def _counts(name: str) -> bool:
