@@ -54,7 +54,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row: `overrides` change the configuration, `rows` takes so many rows of the source instead of all.
+    """One row: `overrides` change the configuration, `rows` takes so many rows of the source instead of all, and
+    `image_features` gives these images' features by image_features.py, with its split, in place of pixels.
 
     `script` is what trains it: `nfdist train`, or published.py or one of PAIRWISE beside this file, which takes
     `options`, too.
@@ -72,6 +73,7 @@ class Experiment:
     script: str = "train"
     options: tuple[str, ...] = ()
     rows: int = 0
+    image_features: bool = False
     quick: bool = False
 
 
@@ -164,6 +166,9 @@ TUNED = ROOT / "launch" / "tuned"
 TUNED_DATASETS = ("cora", "citeseer", "deezer-europe", "actor", "20news-k5", "20news", "pubmed")
 TUNED_METHODS = {"nodeformer": "NodeFormer", "mlp": "MLP", "gcn": "GCN", "gat": "GAT", "mixhop": "MixHop"}
 NO_GRAPH = "20news"  # where a convolution is an MLP
+
+# The features were learned on one split's training labels, which every seed must keep: seeds differ in weights alone.
+KEPT_SPLIT = ("data.split=stored", "train.seeds=[0]")
 
 TEMPERATURES = (0.1, 0.25, 0.4, 0.7, 1.0)
 FEATURES = (10, 30, 50, 100)
@@ -357,6 +362,7 @@ def _stand_ins() -> Iterator[Experiment]:
     for_images = "for Mini-ImageNet: as many images of Fashion-MNIST, pixels as features"
     yield _stand_in("fashion-k5", "Fashion-MNIST, k = 5", images, "fashion-mnist", short, for_images, rows=18_000)
     yield _stand_in("fashion", "Fashion-MNIST, no graph", no_graph, "fashion-mnist", short, for_images, rows=18_000)
+    yield from _images()
     yield _stand_in(
         "acl-anthology",
         "ACL Anthology",
@@ -388,6 +394,33 @@ def _stand_in(
     name: str, title: str, config: str, recipe: str, overrides: tuple[str, ...], notes: str, rows: int = 0
 ) -> Experiment:
     return Experiment(name, "stand-in", title, "NodeFormer", config, recipe, overrides, notes=notes, rows=rows)
+
+
+def _images() -> Iterator[Experiment]:
+    """Features of a network in place of pixels, on the graphs of the paper's table, by its methods."""
+    title, note = "Fashion-MNIST, features", "for Mini-ImageNet: as many images, with features as in the paper"
+    for k in (5, 10, 15, 20):
+        recipe = f"fashion-features-k{k}"
+        nodeformer = Experiment(
+            recipe,
+            "stand-in",
+            f"{title}, k = {k}",
+            "NodeFormer",
+            "launch/paper/mini-imagenet-knn.toml",
+            recipe,
+            (*KEPT_SPLIT, "train.epochs=100", "train.evaluate_every=5"),
+            notes=note,
+            rows=18_000,
+            image_features=True,
+        )
+        yield nodeformer
+        if k == 5:
+            no_graph = replace(nodeformer, id="fashion-features", dataset=f"{title}, no graph", notes=note)
+            yield replace(no_graph, config="launch/paper/mini-imagenet.toml")
+        for name in ("gcn", "gat", "dropedge"):
+            method, overrides = BASELINES[name]
+            changes = (*overrides, *KEPT_SPLIT)
+            yield replace(nodeformer, id=f"{recipe}-{name}", method=method, overrides=changes, notes="")
 
 
 def _mini_imagenet(name: str) -> Experiment:

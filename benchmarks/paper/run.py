@@ -97,9 +97,23 @@ class Workshop:
         with self.partitioning:
             if not folder.exists():
                 words = [sys.executable, "-m", "nfdist", "partition", str(recipe_path(row)), "--out", str(folder)]
-                variables = environment(partition_environment(row, source, self.work))
+                variables = environment(self._source_environment(row, source))
                 self.children.run(words, variables, self.work / "logs" / f"partition-{row.recipe}")
         return folder
+
+    def _source_environment(self, row: Experiment, source: Located) -> dict[str, str]:
+        """The environment in which a recipe finds its source; features of images are made first."""
+        variables = partition_environment(row, source, self.work)
+        if not row.image_features:
+            return variables
+        assert source.path is not None
+        pixels, made = Path(variables["NFDIST_DATA"]), self.work / "sources" / f"{source.path.stem}-{row.rows}-features"
+        if not (made / source.path.name).exists():
+            made.mkdir(parents=True, exist_ok=True)
+            files = [str(pixels / source.path.name), "--out", str(made / source.path.name)]
+            words = [sys.executable, str(HERE / "image_features.py"), *files]
+            self.children.run(words, environment(variables), self.work / "logs" / "image-features")
+        return {**variables, "NFDIST_DATA": str(made)}
 
     def measure_scaling(self, row: Experiment) -> None:
         """Time and memory against the number of nodes, for the figure of that name, unless it was measured before."""
