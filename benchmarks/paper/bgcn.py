@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from bilevel import Graph, Problem, as_it_is, draw_graph, unroll
 from bilevel import Settings as Network
-from block_model import BlockModel
+from block_model import ITERATIONS, BlockModel
 from pairwise import Learner, Nodes, matrix_of, rank_of, run_command
 from torch import Tensor
 
 from nfdist import seeds
 from nfdist.store.source_graph import TRAIN
 
-MATRICES = 4  # of all pairs, at the peak
+MATRICES = 5  # of all pairs, at the peak
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Settings:
     epochs: int = 300
     first_epochs: int = 200  # on the input graph
     posterior_every: int = 20
+    iterations: int = ITERATIONS  # of the posterior
     averaged: int = 60  # epochs, the last ones
 
 
@@ -64,7 +65,7 @@ def predictions(nodes: Nodes, settings: Settings, seed: int) -> Iterator[tuple[i
             continue
         if (number - first) % settings.posterior_every == 0:
             shares = probabilities_on(problem, state, observed)
-            pairs = BlockModel.start(shares, observed).infer(observed).certain().probabilities()
+            pairs = BlockModel.start(shares, observed).infer(observed, settings.iterations).certain().probabilities()
         drawn = drawing.sample(pairs, number)
         state = unroll(problem, drawn, state, number)[-1]
         if number >= settings.epochs - settings.averaged:

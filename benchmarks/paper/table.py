@@ -49,6 +49,8 @@ FIGURES = {
     "embeddings-digits.png": "Digits by their embeddings, with the strongest latent edges.",
     "structure-cora.png": "Latent structure of Cora beside its input graph; nodes are sorted by class.",
     "structure-citeseer.png": "Latent structure of Citeseer beside its input graph; nodes are sorted by class.",
+    "structure-deezer-europe.png": "Latent structure of Deezer beside its input graph; nodes are sorted by class.",
+    "structure-actor.png": "Latent structure of Actor beside its input graph; nodes are sorted by class.",
 }
 
 
