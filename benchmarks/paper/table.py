@@ -157,14 +157,14 @@ def notes_of(group: str) -> list[str]:
         "published recipe shows.",
         "baseline": "Two layers, dropout 0.5, learning rate 0.01, weight decay 5e-4, at most 500 epochs, stopped after "
         "100 without a better validation score (SGC: 0.2 and 5e-5). The best of a dataset is bold.",
-        "as-published": "Two layers, 32 channels, GAT with 8 heads and ELU, no dropout, learning rate 0.01, weight decay "
-        "5e-3, at most 500 epochs: the defaults of the published code for its baselines. The appendix of the paper, which "
-        "has them for each dataset, could not be found, so these are not checked against it. 20News has BatchNorm "
-        f"(`model.norm=batch`). {PATIENT}",
+        "as-published": "Two layers, 32 channels, GAT with 8 heads and ELU, no dropout, learning rate 0.01, weight "
+        "decay 5e-3, at most 500 epochs: the defaults of the published code for its baselines. The appendix of the "
+        "paper, which has them for each dataset, could not be found, so these are not checked against it. 20News has "
+        f"BatchNorm (`model.norm=batch`). {PATIENT}",
         "structure": "LDS, ProGNN and BGCN are scripts beside the trainer. A row over half an hour of one core has one "
-        "seed. Constants: LDS' and IDGL's are not checked; ProGNN's are those of its published scripts but for 10 steps "
-        "of the network for each of 60 moves of the graph, in place of 2 for each of 400, and the network's learning rate "
-        "of 0.01; BGCN's are those of its published code.",
+        "seed. Constants: LDS' and IDGL's are not checked; ProGNN's are those of its published scripts but for 10 "
+        "steps of the network for each of 60 moves of the graph, in place of 2 for each of 400, and the network's "
+        "learning rate of 0.01; BGCN's are those of its published code.",
         "grid": "Two seeds and 300 epochs each; everything else as published.",
         "stand-in": "These show the method on data of the missing datasets' kind or size, few seeds or epochs where "
         "that is large; the scores compare with nothing in the paper.",
