@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -56,19 +57,24 @@ class Images:
 
     @staticmethod
     def read_array(path: Path) -> "Images":
-        with np.load(path, allow_pickle=False) as arrays:
-            absent = {"feat", "label"} - set(arrays.files)
-            if absent:
-                raise ConfigError(f"{path} has no array {', '.join(sorted(absent))}: save it with feat and label")
-            flat, labels = arrays["feat"], arrays["label"].astype(np.int64)
-        if flat.ndim != 2 or len(flat) != len(labels):
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                absent = {"feat", "label"} - set(arrays.files)
+                if absent:
+                    raise ConfigError(f"{path} has no array {', '.join(sorted(absent))}: save it with feat and label")
+                flat, labels = arrays["feat"], arrays["label"]
+        except (OSError, ValueError, BadZipFile) as error:
+            raise ConfigError(f"{path} cannot be read ({error}): save it again with numpy") from None
+        if flat.ndim != 2 or labels.shape != flat.shape[:1]:
             raise ConfigError(f"feat and label of {path} must be [n, pixels] and [n], got {flat.shape}, {labels.shape}")
+        if (labels != np.rint(labels)).any() or (labels < -1).any():
+            raise ConfigError(f"label of {path} must have whole numbers from -1, for none: number the classes")
         colors, side = _shape(flat.shape[1])
         if not np.isfinite(flat).all():
             raise ConfigError(f"feat of {path} has pixels that are NaN or infinite: leave these images out")
         scale = 255.0 if flat.dtype == np.uint8 else 1.0
         pixels = torch.from_numpy(flat.astype(np.float32) / scale).view(-1, colors, side, side)
-        return Images(pixels, labels)
+        return Images(pixels, labels.astype(np.int64))
 
     @staticmethod
     def read_folder(folder: Path, side: int) -> "Images":
@@ -156,14 +162,26 @@ def train(images: Images, split: NDArray[np.int8], options: argparse.Namespace, 
 def make(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """Read, train and write; what was done."""
     began = time.perf_counter()
+    for name, least in (
+        ("epochs", 1),
+        ("batch", 2),
+        ("channels", 1),
+        ("side", 2),
+        ("seed", 0),
+        ("learning_rate", 1e-12),
+    ):
+        if not least <= getattr(options, name) < float("inf"):
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(options, name)}")
+    if not options.out.parent.is_dir() or options.out.suffix != ".npz":
+        raise ConfigError(f"--out {options.out} must be a file .npz in a folder that exists")
     images = Images.read(options.images, options.side)
     fractions = parse_fractions("--split", options.split, "such fractions")
     split = draw_split(images.labels >= 0, fractions, options.seed)
     features = train(images, split, options, say)
     rows = {name: np.flatnonzero(split == code) for name, code in SPLITS.items()}
     aside = options.out.with_suffix(".part.npz")
-    no_edges = np.zeros((2, 0), np.int64)
-    np.savez(aside, feat=features.numpy(), label=images.labels, edge_index=no_edges, **rows)
+    arrays: dict[str, Any] = {"feat": features.numpy(), "label": images.labels, **rows}
+    np.savez(aside, edge_index=np.zeros((2, 0), np.int64), **arrays)
     aside.replace(options.out)
     counts = {name.removesuffix("_idx"): len(found) for name, found in rows.items()}
     return {"images": len(features), **counts, "seconds": round(time.perf_counter() - began, 1)}

@@ -71,6 +71,15 @@ class Learner:
                 f"has {limit / 2**30:.1f} GiB: take a smaller graph, or more --memory"
             )
 
+    def chosen_settings(self, options: argparse.Namespace) -> Any:
+        """The settings with those of the command line: counts from 1, weights and rates from 0."""
+        chosen = {name: getattr(options, name) for name in self.options}
+        for name, value in chosen.items():
+            least = int(isinstance(value, int))
+            if not least <= value < float("inf"):
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least {least} and finite, got {value}")
+        return replace(self.settings, **chosen)
+
 
 def matrix_of(graph: Adjacency | None, num_nodes: int, dtype: torch.dtype) -> Tensor:
     """The edges of a graph in both directions as zeros and ones [n, n], without self-loops."""
@@ -94,7 +103,7 @@ def available_bytes() -> int:
 
 def run(learner: Learner, options: argparse.Namespace) -> dict[str, Any]:
     """Train every seed and sum up."""
-    store = Store.open(options.partition)
+    settings, store = learner.chosen_settings(options), Store.open(options.partition)
     limit = available_bytes()
     limit = min(limit, parse_bytes("--memory", options.memory)) if options.memory else limit
     learner.refuse_beyond(limit, store.num_nodes, store.num_features)
@@ -104,7 +113,6 @@ def run(learner: Learner, options: argparse.Namespace) -> dict[str, Any]:
     everyone = torch.arange(store.num_nodes)
     features, labels, graph = store.take(everyone), store.labels(everyone), store.induced(everyone)
     features = (features.to_dense() if features.layout == torch.sparse_csr else features).float()
-    settings = replace(learner.settings, **{name: getattr(options, name) for name in learner.options})
     per_seed, began = [], time.perf_counter()
     for seed in options.seeds:
         started = time.perf_counter()

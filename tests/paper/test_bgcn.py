@@ -8,7 +8,7 @@ import pytest
 import torch
 from bilevel import Graph, draw_graph, unroll
 from block_model import DELTA, PRIOR_RATE, BlockModel
-from pairwise import matrix_of
+from pairwise import matrix_of, rank_of
 from torch import Tensor
 
 from nfdist import seeds
@@ -109,4 +109,4 @@ def test_the_last_epochs_are_averaged_over_the_graphs_of_their_steps() -> None:
     assert [number for number, _ in mine] == [10, 11, 12]
     assert all(torch.equal(shares, kept[number - 1]) for number, shares in mine)
     averages = [nodes.scores(number, sum(kept[9:number]).log()) for number in (10, 11, 12)]  # type: ignore[union-attr]
-    assert bgcn.best_epoch(nodes, settings, 2) == max(averages, key=bgcn.rank_of)
+    assert bgcn.best_epoch(nodes, settings, 2) == max(averages, key=rank_of)

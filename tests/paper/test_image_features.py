@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import image_features
 import numpy as np
@@ -52,7 +53,8 @@ def test_they_tell_classes_apart_and_know_training_labels_alone(
         "seconds": 0,
     }
     features, train, test = arrays["feat"], arrays["train_idx"], arrays["test_idx"]
-    assert (features.shape, features.dtype) == ((60, 128), np.float32)
+    assert features.shape == (60, 128)
+    assert features.dtype == np.float32
     centers = np.stack([features[train][labels[train] == label].mean(0) for label in range(2)])
     nearest = np.square(features[test][:, None] - centers).sum(2).argmin(1)
     assert (nearest == labels[test]).mean() > 0.9
@@ -98,12 +100,15 @@ def test_a_folder_has_a_folder_of_images_for_each_class(tmp_path: Path) -> None:
         ({"feat": np.zeros((4, 10)), "label": np.zeros(4)}, (), "feat has 10 columns"),
         ({"feat": np.zeros((4, 9)), "label": np.zeros(5)}, (), r"must be \[n, pixels\] and \[n\]"),
         ({"feat": np.full((4, 9), np.nan), "label": np.zeros(4)}, (), "NaN or infinite"),
+        ({"feat": np.zeros((4, 9)), "label": np.full(4, 0.5)}, (), "whole numbers from -1"),
+        ({"feat": np.zeros((4, 9)), "label": np.zeros(4)}, ("--epochs", "0"), "--epochs must be at least 1, got 0"),
+        ({"feat": np.zeros((4, 9)), "label": np.zeros(4)}, ("--out", "nowhere/made.npz"), "in a folder that exists"),
         ({"feat": np.zeros((4, 9)), "label": np.zeros(4)}, ("--split", "half"), "--split must be such fractions"),
         ({"feat": np.zeros((4, 9)), "label": np.zeros(4)}, ("--split", "random:0.1/0.2/0.7"), "leaves 0 training"),
     ],
 )
 def test_what_is_no_images_is_one_line(
-    arrays: dict[str, np.ndarray] | None,
+    arrays: dict[str, Any] | None,
     words: tuple[str, ...],
     said: str,
     tmp_path: Path,

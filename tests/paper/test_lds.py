@@ -178,6 +178,10 @@ def test_the_command_prints_one_line_or_says_what_does_not_fit(
     assert result["test_mean"] == pytest.approx(sum(tests) / 2)
     assert result["test_std"] == pytest.approx(abs(tests[0] - tests[1]) / 2**0.5)
     assert result["peak_memory_bytes"] > 2**20
+    monkeypatch.setattr(sys, "argv", [*words, "--epochs", "0"])
+    with pytest.raises(SystemExit, match="2"):
+        run_command(lds.LEARNER, None)
+    assert capsys.readouterr().err == "lds: --epochs must be at least 1 and finite, got 0\n"
     monkeypatch.setattr(sys, "argv", [*words, "--memory", "1MiB"])
     with pytest.raises(SystemExit, match="2"):
         run_command(lds.LEARNER, None)

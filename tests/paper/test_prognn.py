@@ -5,9 +5,9 @@ from dataclasses import replace
 import prognn
 import pytest
 import torch
-from bilevel import Graph, as_it_is, unroll
+from bilevel import Graph, Problem, as_it_is, unroll
 from bilevel import Settings as Network
-from pairwise import matrix_of
+from pairwise import matrix_of, rank_of
 from prognn import Settings
 from torch import Tensor
 
@@ -44,15 +44,17 @@ def objective(matrix: Tensor, weights: list[Tensor], settings: Settings) -> Tens
     inverse_root = torch.linalg.inv(degrees**0.5)
     laplacian = inverse_root @ (degrees - matrix) @ inverse_root
     smooth = (NODES.features.t() @ laplacian @ NODES.features).trace()
-    return (matrix - GIVEN).square().sum() + settings.network * loss + settings.smoothness * smooth
+    total: Tensor = (matrix - GIVEN).square().sum() + settings.network * loss + settings.smoothness * smooth
+    return total
 
 
 def lowered(matrix: Tensor, by: float) -> Tensor:
     left, values, right = torch.linalg.svd(matrix)
-    return left @ torch.diag((values - by).clamp(min=0)) @ right
+    rebuilt: Tensor = left @ torch.diag((values - by).clamp(min=0)) @ right
+    return rebuilt
 
 
-def trained_state() -> tuple[prognn.Problem, list[Tensor]]:
+def trained_state() -> tuple[Problem, list[Tensor]]:
     problem = prognn.problem_of(NODES, Network(channels=4, steps=3), 1)
     return problem, unroll(problem, some_graph(), problem.first_state(), 0)[-1]
 
@@ -107,5 +109,5 @@ def test_the_best_epoch_is_the_same_again_and_ends_by_patience() -> None:
             range(1, best["epoch"] + 4), prognn.epochs(problem, nodes, settings), strict=False
         )
     ]
-    ranks = [prognn.rank_of(epoch) for epoch in followed]
-    assert max(ranks) == prognn.rank_of(best) == ranks[best["epoch"] - 1]
+    ranks = [rank_of(epoch) for epoch in followed]
+    assert max(ranks) == rank_of(best) == ranks[best["epoch"] - 1]

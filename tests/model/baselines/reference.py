@@ -112,12 +112,12 @@ def finish(model: Baseline, rows: Tensor, index: int, draw: Draw) -> Tensor:
         assert isinstance(norm, nn.LayerNorm)
         rows = F.layer_norm(rows, rows.shape[1:], norm.weight, norm.bias)
     if model.model.norm == "batch":
-        scale = model.norms[index]
-        assert isinstance(scale, BatchNorm)
-        mean, variance = scale.running_mean, scale.running_variance
+        batch_norm = model.norms[index]
+        assert isinstance(batch_norm, BatchNorm)
+        mean, variance = batch_norm.running_mean, batch_norm.running_variance
         if model.training:
             mean, variance = rows.mean(0), rows.var(0, correction=0)
-        rows = (rows - mean) / (variance + 1e-5).sqrt() * scale.weight + scale.bias
+        rows = (rows - mean) / (variance + 1e-5).sqrt() * batch_norm.weight + batch_norm.bias
     rows = torch.where(rows > 0, rows, rows.exp() - 1 if model.model.activation == "elu" else 0.0)
     if model.training and model.model.dropout > 0:
         key = seeds.derive(draw.seed, "dropout", draw.step, index)
