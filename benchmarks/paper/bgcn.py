@@ -22,7 +22,7 @@ import torch
 from bilevel import Graph, Problem, as_it_is, draw_graph, unroll
 from bilevel import Settings as Network
 from block_model import ITERATIONS, BlockModel
-from pairwise import Learner, Nodes, matrix_of, rank_of, run_command
+from pairwise import Nodes, PairwiseLearner, matrix_of, rank_of, run_command
 from torch import Tensor
 
 from nfdist import seeds
@@ -86,7 +86,7 @@ def probabilities_on(problem: Problem, state: list[Tensor], matrix: Tensor) -> T
     return problem.predict(state[:4], Graph(matrix)).softmax(1)
 
 
-LEARNER = Learner("BGCN", MATRICES, Settings(), ("epochs", "first_epochs", "averaged"), best_epoch)
+LEARNER = PairwiseLearner("BGCN", MATRICES, Settings(), ("epochs", "first_epochs", "averaged"), best_epoch)
 
 if __name__ == "__main__":
     run_command(LEARNER, __doc__)

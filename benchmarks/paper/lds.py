@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from bilevel import Graph, Problem, Settings, draw_graph, hypergradient, move, unroll
-from pairwise import Learner, Nodes, matrix_of, rank_of, run_command
+from pairwise import Nodes, PairwiseLearner, matrix_of, rank_of, run_command
 from torch import Tensor
 
 from nfdist import seeds
@@ -107,7 +107,7 @@ def best_epoch(nodes: Nodes, settings: Settings, seed: int) -> dict[str, Any]:
     return best
 
 
-LEARNER = Learner("LDS", MATRICES, Settings(), ("epochs", "samples", "outer_rate"), best_epoch)
+LEARNER = PairwiseLearner("LDS", MATRICES, Settings(), ("epochs", "samples", "outer_rate"), best_epoch)
 
 if __name__ == "__main__":
     run_command(LEARNER, __doc__)

@@ -1,6 +1,6 @@
 """What the learners beside the trainer share: a graph as a matrix of all pairs, what that takes, and a run of seeds.
 
-lds.py, prognn.py and bgcn.py are each a `Learner` and a call of `run_command`.
+lds.py, prognn.py and bgcn.py are each a `PairwiseLearner` and a call of `run_command`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Learner:
+class PairwiseLearner:
     """A learner of all pairs: the matrices of these that it holds at its peak, and how it trains a seed.
 
     `train` gives the best epoch; `options` are those of its settings that the command line has.
@@ -101,7 +101,7 @@ def available_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
-def run(learner: Learner, options: argparse.Namespace) -> dict[str, Any]:
+def run(learner: PairwiseLearner, options: argparse.Namespace) -> dict[str, Any]:
     """Train every seed and sum up."""
     settings, store = learner.chosen_settings(options), Store.open(options.partition)
     limit = available_bytes()
@@ -130,7 +130,7 @@ def run(learner: Learner, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run_command(learner: Learner, manual: str | None) -> None:
+def run_command(learner: PairwiseLearner, manual: str | None) -> None:
     """Read the command line, train, and print the scores."""
     parser = argparse.ArgumentParser(description=manual, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partition", required=True, metavar="DIR")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from bilevel import Graph, Problem, as_it_is, unroll
 from bilevel import Settings as Network
-from pairwise import Learner, Nodes, matrix_of, rank_of, run_command
+from pairwise import Nodes, PairwiseLearner, matrix_of, rank_of, run_command
 from torch import Tensor
 
 from nfdist import seeds
@@ -111,7 +111,7 @@ def lower_singular_values(matrix: Tensor, by: float) -> None:
     matrix.copy_((matrix + matrix.t()).div_(2))
 
 
-LEARNER = Learner("ProGNN", MATRICES, Settings(), ("epochs", "smoothness", "steps"), best_epoch)
+LEARNER = PairwiseLearner("ProGNN", MATRICES, Settings(), ("epochs", "smoothness", "steps"), best_epoch)
 
 if __name__ == "__main__":
     run_command(LEARNER, __doc__)

@@ -147,14 +147,14 @@ def dense_nodes(data: Data) -> Nodes:
     return Nodes(features, data.labels, data.split, data.graph, data.task)
 
 
-BESIDE_THE_TRAINER = {"LDS": lds_epoch, "ProGNN": prognn_epoch, "BGCN": bgcn_epoch}
+EPOCHS = {"LDS": lds_epoch, "ProGNN": prognn_epoch, "BGCN": bgcn_epoch}
 
 
 def measure(method: str, config: Config, nodes: int, epochs: int, seconds_limit: float) -> Point:
     """The point of this process; epochs that take long are measured once."""
     data = Data.load(config, nodes)
     before = peak_resident_bytes()
-    epoch = BESIDE_THE_TRAINER.get(method, trained_epoch)(config, data)
+    epoch = EPOCHS.get(method, trained_epoch)(config, data)
     took: list[float] = []
     while len(took) <= epochs and sum(took) <= seconds_limit:
         started = time.perf_counter()

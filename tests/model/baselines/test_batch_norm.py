@@ -93,7 +93,7 @@ def test_a_moving_average_of_the_weights_has_the_running_averages_of_the_model()
     average = WeightAverage(norm, 0.9)  # type: ignore[arg-type]
     norm(drawn("rows", 5, 4), World())
     average.update(norm, 0)  # type: ignore[arg-type]
-    assert all(torch.equal(*pair) for pair in zip(average.model.buffers(), norm.buffers(), strict=True))  # type: ignore[attr-defined]
+    assert all(torch.equal(*pair) for pair in zip(average.model.buffers(), norm.buffers(), strict=True))
 
 
 def test_a_resumed_run_is_bit_equal(tmp_path: Path) -> None:
