@@ -159,7 +159,7 @@ class Transcription:
         gates = layer.gates.sigmoid() if layer.gate == "sigmoid" else layer.gates
         for hop, gate in zip(self.hops, gates, strict=True):
             heard = heard + gate[:, None] * hop.sums(values)
-        joined = layer.output(heard.flatten(1))
+        joined = heard.mean(1) if layer.output is None else layer.output(heard.flatten(1))
         return joined, self._edge_weights(query_features, key_features) if with_edges and self.hops else None
 
     def _edge_weights(self, query_features: Tensor, key_features: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from nfdist.memory import parse_bytes
 Cache = Literal["none", "device"]
 Norm = Literal["layer", "batch", "none"]
 Activation = Literal["elu", "none"]
+JoinHeads = Literal["linear", "mean"]
 AttentionKind = Literal["gumbel", "softmax"]
 EvalDirections = Literal["seed", "step"]
 Scope = Literal["rank", "world"]
@@ -35,8 +36,10 @@ AT_LEAST_1 = Bounds(1)
 AT_LEAST_0 = Bounds(0)
 PROBABILITY = Bounds(0, 1, below=True)
 FRACTION = Bounds(0, 1)
+INSIDE = Bounds(1e-12, 1 - 1e-12)  # probabilities with a logit
 POSITIVE = Bounds(1e-30)
 MOST_ORDER = 20
+LOSS_WITHOUT_GRAPH = ("glcn",)  # models whose own loss, train.edge_loss, is of a graph that they learn from nothing
 TEMPERATURES = (1e-4, 1e4)  # outside them float32 has no digits left
 
 
@@ -91,6 +94,37 @@ class IdglConfig:
 
 
 @dataclass(frozen=True)
+class GlcnConfig:
+    """For model.name = "glcn" alone, which learns weights of the input graph's edges, or of all pairs without one."""
+
+    width: int = setting(70, "the width of the rows that are compared", Bounds(1, 1 << 16), before=70)
+    sparsity: float = setting(
+        0.01,
+        "the weight of the learned weights' squares beside the distances, in the loss of the graph",
+        AT_LEAST_0,
+        before=0.01,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields("model.glcn", self)
+
+
+@dataclass(frozen=True)
+class VgcnConfig:
+    """For model.name = "vgcn" alone, which learns how likely each pair of nodes is joined, and draws graphs."""
+
+    edge_prior: float = setting(0.99, "how likely the edges of the input graph are, before", INSIDE, before=0.99)
+    other_prior: float = setting(1e-5, "how likely all other pairs are joined, before", INSIDE, before=1e-5)
+    draw_temperature: float = setting(0.1, "of the draws", Bounds(*TEMPERATURES), before=0.1)
+    prior_temperature: float = setting(0.1, "of draws of the prior", Bounds(*TEMPERATURES), before=0.1)
+    samples: int = setting(3, "draws of a training step", Bounds(1, 1_000), before=3)
+    eval_samples: int = setting(16, "draws whose answers an evaluation averages", Bounds(1, 10_000), before=16)
+
+    def __post_init__(self) -> None:
+        check_fields("model.vgcn", self)
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The stack of layers."""
 
@@ -98,6 +132,9 @@ class ModelConfig:
     layers: int = setting(2, "how many layers", Bounds(1, 1_000))
     channels: int = setting(32, "the width of the hidden state and of each head", Bounds(1, 1 << 16))
     heads: int = setting(4, "heads of the attention, each with queries, keys and values of its own", Bounds(1, 1 << 12))
+    join_heads: JoinHeads = setting(
+        "linear", "what joins the heads of a layer: a learned linear map, or their mean", before="linear"
+    )
     random_features: int = setting(30, "directions of the kernel; more are closer to softmax", Bounds(1, 1 << 16))
     standardize: bool = setting(
         True, "whether features are centered and scaled by what the training nodes have", before=False
@@ -128,6 +165,8 @@ class ModelConfig:
     )
     dropedge: DropEdgeConfig = field(default_factory=DropEdgeConfig)
     idgl: IdglConfig = field(default_factory=IdglConfig)
+    glcn: GlcnConfig = field(default_factory=GlcnConfig)
+    vgcn: VgcnConfig = field(default_factory=VgcnConfig)
 
     def __post_init__(self) -> None:
         check_fields("model", self)
@@ -342,7 +381,7 @@ class Config:
     observe: ObserveConfig = field(default_factory=ObserveConfig)
 
     def __post_init__(self) -> None:
-        if self.relation.order == 0 and self.train.edge_loss > 0:
+        if self.relation.order == 0 and self.train.edge_loss > 0 and self.model.name not in LOSS_WITHOUT_GRAPH:
             raise ConfigError(
                 f"train.edge_loss = {self.train.edge_loss} needs a graph, and relation.order is 0: "
                 "set train.edge_loss=0 or relation.order to at least 1"

@@ -17,10 +17,9 @@ from experiments import FEATURES, NAMES, ROOT, TEMPERATURES, experiments
 from matplotlib.figure import Figure
 from pictures import EvaluatedRun, draw_embeddings, draw_structure, evaluated_run
 from results import Result, read_result, run_folder
-from table import FIGURES, results_folder
+from table import FIGURES, SCALING_FILE, results_folder
 
 TRANSDUCTIVE = ("cora", "citeseer", "deezer-europe", "actor")
-SCALING_FILE = "scaling.json"
 
 
 class MissingInputError(Exception):

@@ -117,7 +117,7 @@ class Workshop:
 
     def measure_scaling(self, row: Experiment) -> None:
         """Time and memory against the number of nodes, for the figure of that name, unless it was measured before."""
-        source, out = located_source(row), self.results / "scaling.json"
+        source, out = located_source(row), self.results / table.SCALING_FILE
         if source is None or out.exists():
             return
         say("scaling: measuring one epoch of each method on more and more nodes")

@@ -1,4 +1,4 @@
-"""Time and memory of one epoch against the number of nodes, on 20News: NodeFormer and learners of structure.
+"""Time and memory of one epoch against the number of nodes, on 20News: NodeFormer and the structure learners.
 
     python benchmarks/paper/scaling.py [--partition partitions/20news-k5] [--methods NodeFormer,LDS] [--out FILE]
 
@@ -6,8 +6,9 @@ The graph of n nodes is what the graph of neighbors has among the first n of a f
 training step of the whole graph; of LDS and ProGNN, one move of probabilities or graph with the steps of the network;
 of BGCN, a step on a drawn graph, with a twentieth of the inference that comes every 20 epochs. The settings are those
 of the paper's run on 20News. Each point is measured in a process of its own: the median time of a few epochs after the
-first, and the growth of the peak resident set over what the loaded data took. A method ends at the size where it would
-need more than --memory or --seconds an epoch, as its last point foretells if it grows with the square of the nodes.
+first, in seconds of the processor, all threads together, and the growth of the peak resident set over what the loaded
+data took. A method ends at the size where it would need more than --memory or --seconds an epoch, as its last point
+foretells if it grows with the square of the nodes. With --methods, those of other methods stay in FILE as they are.
 """
 
 import argparse
@@ -59,6 +60,9 @@ OVERRIDES: dict[str, tuple[str, ...]] = {
     "BGCN": (),
     "IDGL": LEARNED,
     "IDGL-Anch": (*LEARNED, "model.idgl.anchors=500"),
+    "GLCN": ("model.name=glcn", "relation.order=1"),
+    "GLCN-Pairs": ("model.name=glcn", "relation.order=0"),
+    "VGCN": ("model.name=vgcn", "relation.order=1"),
 }
 FIRST_NODES = 1000
 SEED = 0
@@ -98,10 +102,11 @@ class Data:
 
 def trained_epoch(config: Config, data: Data) -> Callable[[], object]:
     """One training step of the whole graph by nfdist, whatever model the configuration names."""
-    model = build_model(config, data.features.shape[1], data.task.num_classes, SEED)
+    nodes = len(data.features)
+    model = build_model(config, data.features.shape[1], data.task.num_classes, SEED, num_nodes=nodes)
     labeled = (data.split == TRAIN).nonzero()[:, 0]
     labels, relations = data.labels[labeled], build_relations(data.graph, config.relation.order)
-    batch = Batch(data.node_ids, data.features, labeled, labels, relations, None, Position())
+    batch = Batch(torch.arange(nodes), data.features, labeled, labels, relations, None, Position())
     counts = Counts(data.task.count(labels), batch.num_edges, batch.num_nodes)
     optimizer = make_optimizer(model, config.train)
     stepper = Stepper(model, replicate(model, World()), optimizer, data.task, config.train, World(), SEED)
@@ -157,9 +162,9 @@ def measure(method: str, config: Config, nodes: int, epochs: int, seconds_limit:
     epoch = EPOCHS.get(method, trained_epoch)(config, data)
     took: list[float] = []
     while len(took) <= epochs and sum(took) <= seconds_limit:
-        started = time.perf_counter()
+        started = time.process_time()
         epoch()
-        took.append(time.perf_counter() - started)
+        took.append(time.process_time() - started)
     grown = max(peak_resident_bytes() - before, 0)  # the system counts a few pages late, so a peak may seem to fall
     return Point(method, nodes, statistics.median(took[1:] or took), grown)
 
@@ -227,6 +232,14 @@ def compare(sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]
     return {"points": points, "ended": ended, "limits": limits, "threads": torch.get_num_threads()}
 
 
+def joined(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What was found, and what had been of other methods; limits and threads are those of now."""
+    measured = {point["method"] for point in found["points"]} | set(found["ended"])
+    points = [point for point in before["points"] if point["method"] not in measured]
+    ended = {method: why for method, why in before["ended"].items() if method not in measured}
+    return {**found, "points": [*points, *found["points"]], "ended": {**ended, **found["ended"]}}
+
+
 def configured(method: str, partition: str) -> Config:
     return configurations.load(CONFIG, [f"data.partition={json.dumps(partition)}", *OVERRIDES[method]])
 
@@ -261,6 +274,7 @@ def main() -> None:
         num_nodes = Store.open(options.partition).num_nodes
         result = compare(options.sizes or doubling(num_nodes), options)
         if options.out:
+            result = joined(result, json.loads(options.out.read_text())) if options.out.exists() else result
             replace_file(options.out, json.dumps(result, indent=1) + "\n")
     except NfdistError as error:
         print(f"scaling: {error}", file=sys.stderr)

@@ -31,7 +31,9 @@ _ASIDE_CHARACTERS = 60  # what a name gains while its file is written
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run_dir", metavar="RUN_DIR", help="a run that nfdist evaluate has evaluated; any model but gat and idgl"
+        "run_dir",
+        metavar="RUN_DIR",
+        help="a run that nfdist evaluate has evaluated; of a model that can answer for new nodes",
     )
     parser.add_argument(
         "nodes",

@@ -79,7 +79,7 @@ def sweep_memory(
     """What the largest rank takes; a process that is given a limit holds `process_bytes` before it begins."""
     item = weights_dtype(config).itemsize
     own = max(map(len, divide(graph.parts, ranks)))
-    fixed = count_weights(config, graph.features, graph.outputs) * item
+    fixed = count_weights(config, graph.features, graph.outputs, graph.nodes) * item
     workers = max(1, min(threads, MOST_WORKERS))
     smoothed = config.evaluate.smoothing == "auto"
     smoothing = _smoothing_bytes(config, graph, own, item) if smoothed else 0.0
@@ -145,6 +145,7 @@ def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, fl
     edges = graph.patterns[0] if model_class(config.model.name).needs_graph else 0
     features = graph.row_bytes(item) * graph.nodes
     held = features + edges * (EDGE_BYTES + item) + NODE_BYTES * graph.nodes
+    held += model_class(config.model.name).pair_numbers(config, training=False) * graph.nodes**2 * item
     passing = features + graph.nodes * (3 * config.model.channels + 2 * graph.outputs) * item
     making = INDUCED_BYTES * edges - edges * (EDGE_BYTES + item)
     return held, max(passing, making)

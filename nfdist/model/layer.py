@@ -18,7 +18,7 @@ from nfdist.attention.attend import Attended, attend_to, key_logs_met
 from nfdist.attention.kernel import Kernel, KeyFeatures
 from nfdist.attention.ops.chunks import by_head
 from nfdist.attention.summary import KeySummary
-from nfdist.config import Gate
+from nfdist.config import Gate, JoinHeads
 from nfdist.devices import exact_products
 from nfdist.graph.neighbors import Neighbors
 from nfdist.model.epilogue import Dropout, Epilogue, add_norm
@@ -35,7 +35,8 @@ class AttentionLayer(nn.Module):
 
     The value of a node is a linear map of its hidden state, and so is what the output linear makes of it. Hence the
     values are never formed: attention and relations average hidden states, and the two maps, folded into one a head,
-    are applied to a summary's means and once to each relation's sums. A feed-forward block may follow.
+    are applied to a summary's means and once to each relation's sums. Heads may also be joined by their mean, without
+    an output linear. A feed-forward block may follow.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class AttentionLayer(nn.Module):
         gate: Gate,
         residual: bool,
         feed_forward: FeedForward | None = None,
+        join_heads: JoinHeads = "linear",
     ) -> None:
         super().__init__()
         self.heads, self.gate, self.residual = heads, gate, residual
         self.query, self.key, self.value = (UndrawnLinear(channels, heads * channels) for _ in range(3))
-        self.output = UndrawnLinear(heads * channels, channels)
+        self.output = UndrawnLinear(heads * channels, channels) if join_heads == "linear" else None
         self.feed_forward = feed_forward
         gates = torch.full((order, heads), GATES[gate])
         if gate == "none":  # a graph that the edge loss alone knows of
@@ -84,14 +86,11 @@ class AttentionLayer(nn.Module):
         self, kernel: Kernel, summary: KeySummary, epilogue: Epilogue, block_dropout: Dropout | None = None
     ) -> "BoundLayer":
         """The layer that has seen the summary of all keys' hidden states; `block_dropout` is the feed-forward's."""
-        channels = self.output.out_features
-        joins = self.output.weight.view(channels, self.heads, channels).transpose(0, 1)
-        weight = torch.bmm(joins, self.value.weight.view(self.heads, channels, channels))
-        bias = torch.bmm(joins, self.value.bias.view(self.heads, channels, 1))[..., 0]
+        weight, bias, output_bias = self._joined_values()
         gates = self.gates.sigmoid() if self.gate == "sigmoid" else self.gates
         maps, offsets = torch.mm(gates, weight.flatten(1)).unflatten(1, weight.shape[1:]), torch.mm(gates, bias)
         # A head's weights sum to 1, so that its mean values can carry its part of the output's bias as well.
-        mapped = summary.mapped(weight, bias + self.output.bias / self.heads)
+        mapped = summary.mapped(weight, bias if output_bias is None else bias + output_bias / self.heads)
         return BoundLayer(self, kernel, mapped, maps, offsets, epilogue, block_dropout)
 
     def edge_log_likelihood(
@@ -111,6 +110,18 @@ class AttentionLayer(nn.Module):
         target_weights = scale / graph.in_degrees.to(queries.dtype)
         key_logs = key_logs_met(keys, summary, kernel)
         return ops.edge_log_likelihood(queries, key_logs, log_normalizers, graph, target_weights)
+
+    def _joined_values(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What a hidden state becomes as a head's part of the output, a map [h, c, c] and an offset [h, c] of each.
+
+        The third is the output's own bias [c], where heads are joined by a linear map.
+        """
+        channels = self.value.in_features
+        values, offsets = self.value.weight.view(self.heads, channels, channels), self.value.bias.view(self.heads, -1)
+        if self.output is None:
+            return values / self.heads, offsets / self.heads, None
+        joins = self.output.weight.view(channels, self.heads, channels).transpose(0, 1)
+        return torch.bmm(joins, values), torch.bmm(joins, offsets[..., None])[..., 0], self.output.bias
 
     def _query_features(self, kernel: Kernel) -> tuple[Tensor, Tensor]:
         """Weight [h x m, c] and bias of query features; without epsilon these are linear in the query: one map does."""

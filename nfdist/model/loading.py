@@ -106,12 +106,13 @@ def read_model(config: Config, checkpoint: Checkpoint) -> TrainedModel:
 
 def _built(config: Config, weights: Mapping[str, Tensor], source: str) -> Model:
     try:
-        sizes = model_class(config.model.name).sizes_of(weights)
+        kind = model_class(config.model.name)
+        sizes, num_nodes = kind.sizes_of(weights), kind.nodes_of(weights)
         dtype = {tensor.dtype for tensor in weights.values() if tensor.dtype in (torch.float32, torch.float64)}.pop()
     except (LookupError, ValueError) as error:
         text = f"{source} has no weights of a {config.model.name} ({error!r}): give a checkpoint of the same run"
         raise CheckpointError(text) from None
-    model = build_model(config, *sizes).eval().to(dtype)
+    model = build_model(config, *sizes, num_nodes=num_nodes).eval().to(dtype)
     load_weights(model, weights, source)
     return model
 

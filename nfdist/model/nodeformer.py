@@ -52,7 +52,10 @@ class NodeFormer(nn.Module):
     takes_labels = True
     sweeps = True
     inductive = True
+    one_label = False
     runs_on_gpu = True
+    weighs_pairs = False
+    undecayed: tuple[str, ...] = ()
     recompute = False
     feature_means: Tensor | None
 
@@ -84,6 +87,7 @@ class NodeFormer(nn.Module):
                 self.relation.gate,
                 self.model.residual,
                 self._feed_forward(),
+                self.model.join_heads,
             )
             for _ in range(layers)
         )
@@ -108,7 +112,7 @@ class NodeFormer(nn.Module):
         initialize(self, seed)
 
     @classmethod
-    def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "NodeFormer":
+    def build(cls, config: Config, num_features: int, num_outputs: int, seed: int, num_nodes: int = 0) -> "NodeFormer":
         sections, label_inputs = (config.model, config.attention, config.relation), config.train.label_inputs > 0
         return cls(num_features, num_outputs, *sections, seed=seed, label_inputs=label_inputs)
 
@@ -119,6 +123,14 @@ class NodeFormer(nn.Module):
     @staticmethod
     def sizes_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
         return weights["input.weight"].shape[1], len(weights["output.bias"])
+
+    @staticmethod
+    def nodes_of(weights: Mapping[str, Tensor]) -> int:
+        return 0
+
+    @staticmethod
+    def pair_numbers(config: Config, *, training: bool) -> float:
+        return 0.0
 
     def forward(
         self,

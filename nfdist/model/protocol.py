@@ -56,7 +56,9 @@ class Model(Protocol):
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
     `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `inductive` whether an
-    evaluation leaves what new nodes are predicted from, and `runs_on_gpu` whether it has code for GPUs. `input` is the
+    evaluation leaves what new nodes are predicted from, `one_label` whether it answers for one label a node alone, and
+    `runs_on_gpu` whether it has code for GPUs. One that `weighs_pairs` has a weight for each pair of nodes. Weight
+    decay leaves out parameters that are `undecayed`. `input` is the
     map that features go through first; `feature_means` [f] fill their gaps, None where there are none. A model that
     sweeps may be told to `recompute` its layers in the backward pass, by every rank alike.
     """
@@ -69,15 +71,18 @@ class Model(Protocol):
     takes_labels: bool
     sweeps: bool
     inductive: bool
+    one_label: bool
     runs_on_gpu: bool
+    weighs_pairs: bool
+    undecayed: tuple[str, ...]
     training: bool
     recompute: bool
     input: InputLinear
     feature_means: Tensor | None
 
     @classmethod
-    def build(cls, config: Config, num_features: int, num_outputs: int, seed: int) -> "Model":
-        """The model of a configuration, its weights drawn from a seed."""
+    def build(cls, config: Config, num_features: int, num_outputs: int, seed: int, num_nodes: int) -> "Model":
+        """The model of a configuration, its weights drawn from a seed, for a graph of so many nodes."""
         ...
 
     @classmethod
@@ -88,6 +93,16 @@ class Model(Protocol):
     @staticmethod
     def sizes_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
         """How many features it takes and how many outputs it has, by its weights."""
+        ...
+
+    @staticmethod
+    def nodes_of(weights: Mapping[str, Tensor]) -> int:
+        """How many nodes the graph has that it was built for, by its weights; 0 where it does not need to know."""
+        ...
+
+    @staticmethod
+    def pair_numbers(config: Config, *, training: bool) -> float:
+        """How many numbers a step, or an evaluation, holds for every pair of its nodes beside the weights."""
         ...
 
     @property

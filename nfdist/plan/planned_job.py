@@ -60,7 +60,7 @@ class PlannedJob:
 
     @property
     def weight_bytes(self) -> int:
-        return self.item_bytes * count_weights(self.config, self.graph.features, self.graph.outputs)
+        return self.item_bytes * count_weights(self.config, self.graph.features, self.graph.outputs, self.graph.nodes)
 
     @property
     def speed(self) -> HostRates:

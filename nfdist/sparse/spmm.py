@@ -56,7 +56,7 @@ def sddmm(graph: Adjacency, left: Tensor, right: Tensor) -> Tensor:
 
 
 def propagate(graph: Adjacency, rows: Tensor, edge_weights: Tensor) -> Tensor:
-    """`spmm` over the edges of a graph, differentiable in the rows: its gradient is `spmm_t`."""
+    """`spmm` over the edges of a graph, differentiable: its gradients are `spmm_t` of rows and `sddmm` of weights."""
     out: Tensor = _Propagate.apply(rows, graph, edge_weights)
     return out
 
@@ -64,10 +64,13 @@ def propagate(graph: Adjacency, rows: Tensor, edge_weights: Tensor) -> Tensor:
 class _Propagate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, graph: Adjacency, edge_weights: Tensor) -> Tensor:
-        ctx.graph, ctx.edge_weights = graph, edge_weights
+        ctx.graph, ctx.learned = graph, edge_weights.requires_grad
+        ctx.save_for_backward(edge_weights, *([rows] if ctx.learned else []))
         return spmm(graph, rows.contiguous(), edge_weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return spmm_t(ctx.graph, grad.contiguous(), ctx.edge_weights), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        (edge_weights, *rows), grad = ctx.saved_tensors, grad.contiguous()
+        weight_grad = sddmm(ctx.graph, grad, rows[0].contiguous()) if ctx.learned else None
+        return spmm_t(ctx.graph, grad, edge_weights), None, weight_grad

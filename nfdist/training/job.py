@@ -24,7 +24,7 @@ from nfdist.fields import each_setting
 from nfdist.files import existing_ancestor
 from nfdist.graph.graph import Graph
 from nfdist.memory import keep_freed_memory
-from nfdist.model.build import check_settings, model_device, weights_dtype
+from nfdist.model.build import check_settings, check_task, model_device, weights_dtype
 from nfdist.model.task import Task
 from nfdist.observe.metrics import RunMetrics
 from nfdist.observe.server import serve
@@ -85,6 +85,8 @@ def train(
     device = _usable_device(config, world, device, quiet=trial is not None)
     graph = Graph.open(config, place, world)
     task = Task(graph.store.task, graph.store.num_classes)
+    with raised_on_all_ranks():
+        check_task(config.model.name, task.kind)
     start = config.train.init_from
     dtype = weights_dtype(config)
     keep_freed_memory()

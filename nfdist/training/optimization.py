@@ -23,7 +23,12 @@ def learning_rate(config: TrainConfig, step: int, progress: float) -> float:
 
 def make_optimizer(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
     rate, decay = config.learning_rate, config.weight_decay
-    return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+    named = list(model.named_parameters())
+    groups = [{"params": [parameter for name, parameter in named if name not in model.undecayed]}]
+    if model.undecayed:
+        free = [parameter for name, parameter in named if name in model.undecayed]
+        groups.append({"params": free, "weight_decay": 0.0})  # type: ignore[dict-item]
+    return torch.optim.Adam(groups, lr=rate, weight_decay=decay, fused=True)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: Model) -> dict[str, Tensor]:

@@ -131,7 +131,7 @@ class Stepper:
     def _losses(self, batch: Batch, number: int, counts: Counts) -> tuple[Tensor, Tensor]:
         """This rank's shares of the supervised loss and of the weighted edge loss."""
         by = counts.edges if self.config.edge_loss_mean == "edges" else counts.nodes
-        scale = self.model.auxiliary_scale(self.config.edge_loss, by) if batch.relations else 0.0
+        scale = self.model.auxiliary_scale(self.config.edge_loss, by)
         with mixed_precision(batch.features.device, enabled=self.config.precision == "bf16"):
             output = self.replica(
                 batch.features,

@@ -52,7 +52,7 @@ class StepMemory:
 def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: int = 1) -> StepMemory:
     """What a step of such batches takes."""
     item = weights_dtype(config).itemsize
-    weights = count_weights(config, graph.features, graph.outputs) * item
+    weights = count_weights(config, graph.features, graph.outputs, graph.nodes) * item
     fixed = (5 if config.train.ema else 4) * weights + NODE_BYTES * graph.nodes
     rows = batch_bytes(config, graph, batch, item)
     if model_class(config.model.name).sweeps:
@@ -148,5 +148,6 @@ def _baseline_numbers(config: Config, graph: GraphCounts, batch: BatchCounts) ->
     hidden = max(0, model.layers - 1)
     state = model.channels * (1 + (model.norm == "layer") + (1.25 if model.dropout else 0))
     kept = n * (_prepared(config, graph) + hidden * state + graph.outputs) + 2 * graph.outputs * batch.labeled
+    kept += model_class(model.name).pair_numbers(config, training=True) * n**2
     more = n * (3 * model.channels + graph.outputs) + (batch.edges[0] if batch.edges else 0.0)
     return kept, more

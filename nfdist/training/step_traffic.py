@@ -14,7 +14,7 @@ def step_traffic(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: 
     if ranks == 1:
         return 0.0
     item = weights_dtype(config).itemsize
-    sent: float = MEETING_BYTES + item * count_weights(config, graph.features, graph.outputs)
+    sent: float = MEETING_BYTES + item * count_weights(config, graph.features, graph.outputs, graph.nodes)
     if not model_class(config.model.name).sweeps:
         return sent * config.train.accumulate
     model = config.model

@@ -81,7 +81,7 @@ class Trainer:
     def __init__(self, job: Job, seed: int, finished: list[dict[str, Any]], restored: Restored | None) -> None:
         self.job, self.seed, self.finished = job, seed, finished
         config, store = job.config, job.graph.store
-        model = build_model(config, store.num_features, job.task.num_classes, seed)
+        model = build_model(config, store.num_features, job.task.num_classes, seed, num_nodes=store.num_nodes)
         self.model = model.to(job.device, job.dtype)
         self.model.recompute = recomputes(config.train, store.num_nodes, job.world.size)
         self.split = split_of(store, config.data, seed)

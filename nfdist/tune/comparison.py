@@ -133,7 +133,7 @@ def _row(name: str, config: Config, device: torch.device) -> tuple[Row | None, S
         )
     smoothed = [seed["smoothed"]["valid"] for seed in result["per_seed"] if seed.get("smoothed")]
     store = Store.open(config.data.partition)
-    model = build_model(config, store.num_features, store.num_classes)
+    model = build_model(config, store.num_features, store.num_classes, num_nodes=store.num_nodes)
     row = Row(
         name,
         result["metric"],

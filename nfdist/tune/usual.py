@@ -48,6 +48,18 @@ OWN: Mapping[str, Mapping[str, Any]] = {
         "train.epochs": 100,
         "train.early_stop": 20,
     },
+    # Jiang et al. 2019, as their code has it: 30 channels, dropout 0.6, also of features.
+    "glcn": {
+        "model.channels": 30,
+        "model.dropout": 0.6,
+        "model.input_dropout": 0.6,
+        "train.learning_rate": 5e-3,
+        "train.weight_decay": 1e-4,
+        "train.edge_loss": 0.01,
+        "relation.weights": False,
+    },
+    # Elinas et al. 2020; a step costs all pairs of nodes, so that it makes fewer and larger ones.
+    "vgcn": {"train.edge_loss": 1.0, "train.epochs": 200, "train.early_stop": 50, "relation.weights": False},
 }
 BASELINES = tuple(name for name in MODELS if name != "nodeformer")
 # What a comparison takes from its configuration for all models: the graph, with its weights for those that heed them,

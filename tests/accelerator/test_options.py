@@ -40,6 +40,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "dropedge": ("plain", *BASELINE, "model.name=dropedge", "model.dropedge.edge_dropout=0.3"),
     "idgl": ("plain", *BASELINE, "model.name=idgl", "train.edge_loss=0.1"),
     "idgl by anchors": ("plain", *BASELINE, "model.name=idgl", "model.idgl.anchors=20", "train.edge_loss=0.1"),
+    "glcn": ("words", *BASELINE, "model.name=glcn", "train.edge_loss=0.1"),
+    "glcn of all pairs": ("plain", *BASELINE, "model.name=glcn", "train.edge_loss=0.1", "relation.order=0"),
+    "vgcn": ("plain", *BASELINE, "model.name=vgcn", "train.edge_loss=0.1", "model.vgcn.samples=2"),
 }
 # Which factors are rounded, and where to, depends on the processor; Adam makes of a small gradient's sign a whole step.
 TOLERANCES = {"bf16": 0.05}

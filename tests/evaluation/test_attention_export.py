@@ -13,7 +13,7 @@ from nfdist.model.protocol import Draw
 from nfdist.store.store import Store
 from tests.evaluation.conftest import PARTS, SIZES, WRITTEN_KINDS
 from tests.evaluation.trained import CHOSEN, SEED, WRITTEN
-from tests.model.reference import adjacency_matrix, finish, related
+from tests.model.reference import adjacency_matrix, finish, joined, related
 
 CASES = list(product(WRITTEN_KINDS, PARTS, SIZES))
 
@@ -35,7 +35,7 @@ def dense_weights(store: Store, kind: str) -> Tensor:
         for hop in range(model.relation.order):
             relation = related(step, hop + 1, model.relation)
             heard = heard + layer.gates[hop].sigmoid()[:, None] * torch.einsum("ts,shd->thd", relation, values)
-        hidden = finish(model, layer.output(heard.flatten(1)) + hidden, index, draw, False)
+        hidden = finish(model, joined(layer, heard) + hidden, index, draw, False)
     return torch.stack(found).detach()
 
 

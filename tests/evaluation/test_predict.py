@@ -31,7 +31,7 @@ from tests.evaluation.building import (
 from tests.evaluation.new_rows import own_rows, write_new_nodes
 from tests.evaluation.trained import SEED, evaluate_with_states, trained_model
 from tests.model.building import OPTIONS
-from tests.model.reference import adjacency_matrix, embedded, fed_forward, finish, mixed_with_branch, weighted
+from tests.model.reference import adjacency_matrix, embedded, fed_forward, finish, joined, mixed_with_branch, weighted
 
 NODES = 60
 DIRECTED = {"undirected": False, "directed": True}
@@ -116,9 +116,7 @@ def dense_predictions(
         hidden, new = (
             fed_forward(
                 model,
-                finish(
-                    model, layer.output(rows.flatten(1)) + (before if model.model.residual else 0), index, draw, elu
-                ),
+                finish(model, joined(layer, rows) + (before if model.model.residual else 0), index, draw, elu),
                 index,
                 draw,
             )

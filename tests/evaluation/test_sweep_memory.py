@@ -46,3 +46,9 @@ def test_smoothing_and_a_baseline_take_their_own(graph: GraphCounts) -> None:
         without = sweep_memory(settings.parse(tables, ["evaluate.smoothing=none"]), graph)
         assert with_it.after > without.after
         assert with_it.total >= without.total
+
+
+def test_a_model_of_all_pairs_is_evaluated_on_all_of_them(graph: GraphCounts) -> None:
+    base = {"relation": {"order": 1}, "train": {"edge_loss": 0}}
+    pairs, edges = (sweep_memory(settings.parse(base, [f"model.name={name}"]), graph) for name in ("vgcn", "gcn"))
+    assert pairs.held > edges.held + 4 * graph.nodes**2

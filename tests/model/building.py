@@ -52,6 +52,7 @@ OPTIONS = {
         ATTENTION,
         replace(RELATION, order=1),
     ),
+    "heads by their mean": (replace(MODEL, heads=3, join_heads="mean", dropout=0.5), ATTENTION, RELATION),
     "powers": (MODEL, ATTENTION, replace(RELATION, kind="power")),
     "powers of order 3, feed-forward": (
         replace(MODEL, feed_forward=1, dropout=0.5),

@@ -10,6 +10,7 @@ from nfdist.attention.dense import dense_attend, dense_log_weights
 from nfdist.config import RelationConfig
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.branch import GraphBranch
+from nfdist.model.layer import AttentionLayer
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
@@ -35,9 +36,8 @@ def dense_forward(model: NodeFormer, features: Tensor, graph: Adjacency, draw: D
             log_weights = dense_log_weights(queries, keys, kernel)[:, 0]
             edges = (reach > 0).to(features.dtype)
             likelihood = likelihood + (log_weights * edges / edges.sum(1, keepdim=True)).sum()
-        joined = layer.output(heard.flatten(1))
-        joined = joined + hidden if model.model.residual else joined
-        hidden = finish(model, joined, index, draw, model.model.activation == "elu")
+        output = joined(layer, heard) + (hidden if model.model.residual else 0)
+        hidden = finish(model, output, index, draw, model.model.activation == "elu")
         hidden = fed_forward(model, hidden, index, draw)
         states.append(hidden)
     logits = model.output(torch.cat(states, 1) if model.model.jumping_knowledge else hidden)
@@ -115,6 +115,11 @@ def weighted(paths: Tensor, normalize: bool) -> Tensor:
 def finish(model: NodeFormer, rows: Tensor, index: int, draw: Draw, elu: bool) -> Tensor:
     rows = model.norms[index](rows) if len(model.norms) else rows
     return dropped(model, F.elu(rows) if elu else rows, draw, index)
+
+
+def joined(layer: AttentionLayer, heard: Tensor) -> Tensor:
+    """What a layer makes of what its heads heard, [n, h, c]: a linear map of all of them, or their mean."""
+    return heard.mean(1) if layer.output is None else layer.output(heard.flatten(1))
 
 
 def fed_forward(model: NodeFormer, rows: Tensor, index: int, draw: Draw) -> Tensor:

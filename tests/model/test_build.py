@@ -3,7 +3,7 @@ import pytest
 from nfdist import settings
 from nfdist.config import Config, ModelConfig, RelationConfig, TrainConfig
 from nfdist.errors import ConfigError
-from nfdist.model.build import build_model, check_settings
+from nfdist.model.build import build_model, check_settings, count_weights
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,15 @@ def test_a_feed_forward_block_counts_in_that_memory(monkeypatch: pytest.MonkeyPa
     build_model(settings.parse({}, narrow), 10, 3)
     with pytest.raises(ConfigError, match="this host has 0: make"):
         build_model(settings.parse({}, [*narrow, "model.feed_forward=64"]), 10, 3)
+
+
+@pytest.mark.parametrize(
+    "overrides", [[], ["model.join_heads=mean"], ["model.feed_forward=2", "model.heads=3"], ["model.name=vgcn"]]
+)
+def test_weights_are_counted_as_many_as_there_are(overrides: list[str]) -> None:
+    config = settings.parse({}, ["model.channels=64", *overrides])
+    numbers = sum(parameter.numel() for parameter in build_model(config, 100, 10, num_nodes=800).parameters())
+    assert count_weights(config, 100, 10, 800) == pytest.approx(numbers, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,10 @@ def test_a_baseline_says_which_settings_it_needs(
         (
             ["model.name=gcn", "model.feed_forward=2"],
             "model.name = gcn needs other settings: set model.feed_forward=0 (is 2)",
+        ),
+        (
+            ["model.name=gcn", "model.join_heads=mean"],
+            "model.name = gcn needs other settings: set model.join_heads=linear (is mean)",
         ),
         (
             ["model.name=gat", "relation.kind=power"],

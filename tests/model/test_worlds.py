@@ -16,7 +16,7 @@ from torch import Tensor
 from nfdist import seeds
 from nfdist.attention.kernel import Kernel
 from nfdist.collectives import total
-from nfdist.config import AttentionConfig, ModelConfig, RelationConfig, RelationKind, Scope
+from nfdist.config import AttentionConfig, JoinHeads, ModelConfig, RelationConfig, RelationKind, Scope
 from nfdist.graph.relation import Relation, build_world_relations
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.model.protocol import Draw
@@ -24,7 +24,7 @@ from nfdist.model.task import Task
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.world import World
 from tests.model.building import jittered
-from tests.model.reference import fed_forward, finish, related, weighted
+from tests.model.reference import fed_forward, finish, joined, related, weighted
 from tests.worlds import run_world
 
 NODES, FEATURES, CLASSES = 40, 6, 4
@@ -44,6 +44,7 @@ class Case(NamedTuple):
     epsilon: float = 0.0
     feed_forward: int = 0
     kind: RelationKind = "pattern"
+    join_heads: JoinHeads = "linear"
 
 
 SCOPES: tuple[Scope, ...] = ("rank", "world")
@@ -52,7 +53,7 @@ CASES: list[Case] = [
     Case("world", "world", 2, epsilon=1e-6),  # the peak of all keys must be shared as well
     Case("world", "rank", 0),
     Case("world", "world", 2, kind="power"),
-    Case("world", "world", 3, feed_forward=2, kind="power"),
+    Case("world", "world", 3, feed_forward=2, kind="power", join_heads="mean"),
     Case("rank", "rank", 2, kind="power"),
 ]
 
@@ -88,7 +89,7 @@ def build(case: Case) -> NodeFormer:
     net = NodeFormer(
         FEATURES,
         CLASSES,
-        replace(MODEL, feed_forward=case.feed_forward),
+        replace(MODEL, feed_forward=case.feed_forward, join_heads=case.join_heads),
         replace(ATTENTION, scope=case.attention, epsilon=case.epsilon),
         RelationConfig(order=case.order, kind=case.kind, scope=case.relation),
         seed=1,
@@ -203,7 +204,7 @@ def dense_loss(net: NodeFormer, step: int, case: Case, sizes: tuple[int, ...]) -
             edge_logs = dense_log_products(kernel, queries, keys) - logs.logsumexp(1)[:, None]
             edges = matrices[0].double()
             likelihood = likelihood + (edge_logs * (edges / edges.sum(1, keepdim=True))[:, :, None]).sum()
-        hidden = finish(net, layer.output(out.flatten(1)) + hidden, index, draw, False)
+        hidden = finish(net, joined(layer, out) + hidden, index, draw, False)
         hidden = fed_forward(net, hidden, index, draw)
     loss = TASK.loss(net.output(hidden)[labeled], classes[labeled]).mean
     if order:

@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 import scaling
@@ -83,3 +84,19 @@ def test_a_method_ends_where_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     points, why = scaling.follow("IDGL", [1000, 2000, 3000], OPTIONS)
     assert [point.nodes for point in points] == [1000]
     assert why == "too many pairs"
+
+
+def test_points_of_other_methods_stay() -> None:
+    def found(seconds: float, *methods: str) -> dict[str, Any]:
+        points = [{"method": method, "nodes": 1000, "seconds": seconds} for method in methods]
+        return {"points": points, "ended": {methods[0]: f"ended at {seconds}"}, "threads": seconds}
+
+    both = scaling.joined(found(2.0, "GLCN", "VGCN"), found(1.0, "LDS", "GLCN", "IDGL"))
+    assert [(point["method"], point["seconds"]) for point in both["points"]] == [
+        ("LDS", 1.0),
+        ("IDGL", 1.0),
+        ("GLCN", 2.0),
+        ("VGCN", 2.0),
+    ]
+    assert both["ended"] == {"LDS": "ended at 1.0", "GLCN": "ended at 2.0"}
+    assert both["threads"] == 2.0

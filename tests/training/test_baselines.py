@@ -75,7 +75,8 @@ def assert_bit_equal(whole: Path, cut: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("gcn", []), pytest.param("gat", WALKS, marks=needs_dgl), ("dropedge", [])]
+    ("name", "words"),
+    [("gcn", []), pytest.param("gat", WALKS, marks=needs_dgl), ("dropedge", []), ("vgcn", ["train.edge_loss=0.5"])],
 )
 def test_a_resumed_run_is_bit_equal(name: str, words: list[str], graph: Path, tmp_path: Path) -> None:
     """Ten steps at once, and seven, an end within an epoch, and the rest; dropout is on."""

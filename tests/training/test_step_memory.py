@@ -44,3 +44,11 @@ def test_sparse_rows_cost_their_entries(graph: GraphCounts) -> None:
     wide = replace(graph, features=100_000, entries=50.0)
     assert memory(wide).of_batch < 1.2 * memory(graph).of_batch
     assert memory(replace(wide, entries=None)).of_batch > 10 * memory(graph).of_batch
+
+
+@pytest.mark.parametrize(("name", "order"), [("glcn", 0), ("vgcn", 1)])
+def test_a_model_of_all_pairs_takes_the_square_of_its_nodes(name: str, order: int, graph: GraphCounts) -> None:
+    named = (f"model.name={name}", f"relation.order={order}", "train.edge_loss=0")
+    few, many = (memory(graph, *named, f"train.batch_nodes={nodes}").of_batch for nodes in (20_000, 40_000))
+    assert 3.7 < many / few < 4.1  # the draws and what is made of them; weights are of the whole graph
+    assert few > 3 * memory(graph, "model.name=gcn", "train.edge_loss=0", "train.batch_nodes=20000").of_batch

@@ -39,7 +39,10 @@ class Baseline(nn.Module, ABC):
     takes_labels = False
     sweeps = False
     inductive = True
+    one_label = False
     runs_on_gpu = True
+    weighs_pairs = False
+    undecayed: tuple[str, ...] = ()
     recompute = False
     input: InputLinear
     norms: nn.ModuleList
@@ -47,10 +50,12 @@ class Baseline(nn.Module, ABC):
     feature_means: Tensor | None
     _world = World()  # of the pass under way
 
-    def __init__(self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0) -> None:
+    def __init__(
+        self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0, num_nodes: int = 0
+    ) -> None:
         super().__init__()
         check_sizes(num_features, num_outputs)
-        self.model = model
+        self.model, self.num_nodes = model, num_nodes
         # Among the weights, so that a checkpoint alone says what to build.
         self.register_buffer(FEATURE_MEANS, None)
         self.register_buffer("sizes", torch.tensor([num_features, num_outputs]))
@@ -58,8 +63,8 @@ class Baseline(nn.Module, ABC):
         initialize(self, seed)
 
     @classmethod
-    def build(cls: type[Self], config: Config, num_features: int, num_outputs: int, seed: int) -> Self:
-        return cls(num_features, num_outputs, config.model, seed=seed)
+    def build(cls: type[Self], config: Config, num_features: int, num_outputs: int, seed: int, num_nodes: int) -> Self:
+        return cls(num_features, num_outputs, config.model, seed=seed, num_nodes=num_nodes)
 
     @classmethod
     def check_settings(cls, model: ModelConfig) -> None:
@@ -69,6 +74,14 @@ class Baseline(nn.Module, ABC):
     def sizes_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
         num_features, num_outputs = weights["sizes"].tolist()
         return num_features, num_outputs
+
+    @staticmethod
+    def nodes_of(weights: Mapping[str, Tensor]) -> int:
+        return 0
+
+    @staticmethod
+    def pair_numbers(config: Config, *, training: bool) -> float:
+        return 0.0
 
     @abstractmethod
     def make_layers(self, num_features: int, num_outputs: int) -> None:

@@ -1,6 +1,8 @@
 """The baselines written to be read, with dense matrices; the tests' oracle."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +15,10 @@ from nfdist.model.baselines.baseline import Baseline, Convolution
 from nfdist.model.baselines.batch_norm import BatchNorm
 from nfdist.model.baselines.gat import GAT
 from nfdist.model.baselines.gcn import GCN, SGC, DropEdge, JKNet
+from nfdist.model.baselines.glcn import GLCN
 from nfdist.model.baselines.mixhop import MixHop
 from nfdist.model.baselines.mlp import MLP
+from nfdist.model.baselines.vgcn import VGCN
 from nfdist.model.protocol import Draw
 from nfdist.sparse.adjacency import Adjacency
 from tests.model.reference import adjacency_matrix, thinned, weighted
@@ -95,6 +99,66 @@ def gat(model: GAT, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
         if index < len(model.linears):
             hidden = finish(model, hidden, index, draw)
     return hidden
+
+
+def glcn(model: GLCN, hidden: Tensor, pattern: Tensor | None, draw: Draw) -> Tensor:
+    learned, _ = glcn_graph(model, hidden, pattern)
+    state = finish(model, learned @ F.linear(hidden, model.input.weight[model.model.glcn.width :]), 0, draw)
+    return learned @ F.linear(state, model.output.weight)
+
+
+def glcn_graph(model: GLCN, features: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The learned graph [n, n], over a pattern or all pairs, and its loss, a node."""
+    rows = F.linear(features, model.input.weight[: model.model.glcn.width])
+    differences = rows[:, None] - rows[None]
+    scores = (differences.abs() * model.comparison.weight[0]).sum(2).clamp(min=0)
+    scores = scores if pattern is None else scores.masked_fill(pattern == 0, -torch.inf)
+    learned = scores.exp() / scores.exp().sum(1, keepdim=True)
+    loss = (learned * differences.square().sum(2)).sum() + model.model.glcn.sparsity * learned.square().sum()
+    return learned, loss / len(features)
+
+
+def vgcn(model: VGCN, hidden: Tensor, pattern: Tensor, draw: Draw) -> Tensor:
+    answers, _ = vgcn_answers(model, hidden, pattern, draw)
+    if model.training:
+        return answers[-1]
+    log = torch.stack([rows.softmax(1) for rows in answers]).mean(0).log()
+    return log - log.mean(1, keepdim=True)
+
+
+def vgcn_answers(model: VGCN, features: Tensor, pattern: Tensor, draw: Draw) -> tuple[list[Tensor], Tensor]:
+    """The logits of every drawn graph, and the mean over draws of log q - log p, a node."""
+    config, answers, costs = model.model.vgcn, list[Tensor](), list[Tensor]()
+    joined = ((pattern + pattern.t()) > 0).to(pattern.dtype)
+    prior = (joined * config.edge_prior + (1 - joined) * config.other_prior).logit()
+    ids = draw.node_ids.tolist()
+    pairs = [[sorted((one, other), reverse=True) for other in ids] for one in ids]
+    places = torch.tensor([[larger * (larger - 1) // 2 + smaller for larger, smaller in row] for row in pairs])
+    logits = prior + model.shifts[places.clamp(max=len(model.shifts) - 1)]  # what loops take counts for nothing
+    for sample in range(config.samples if model.training else config.eval_samples):
+        own = replace(draw, seed=seeds.derive(draw.seed, "draw", sample))
+        key = seeds.derive(own.seed, "graph", draw.step if model.training else "evaluation")
+        noise = torch.tensor([[logistic_noise(key, *pair) for pair in row] for row in pairs], dtype=pattern.dtype)
+        drawn = (logits + noise) / config.draw_temperature
+        cost = logistic_log_density(drawn, logits / config.draw_temperature, 1 / config.draw_temperature)
+        cost = cost - logistic_log_density(drawn, prior / config.prior_temperature, 1 / config.prior_temperature)
+        costs.append(cost.tril(-1).sum())
+        graph = drawn.sigmoid().tril(-1) + drawn.sigmoid().triu(1) + torch.eye(len(ids), dtype=pattern.dtype)
+        degrees = graph.sum(1)
+        answers.append(convolved(model, features, graph / (degrees[:, None] * degrees).sqrt(), own)[-1])
+    return answers, torch.stack(costs).mean() / len(pattern)
+
+
+def logistic_noise(key: int, larger: int, smaller: int) -> float:
+    bits = seeds.hash_id(seeds.hash_id(key, larger), smaller)
+    tail = ((bits & 0x7FFFFFFF) + 0.5) / 2**32
+    quantile = math.log(tail / (1 - tail))
+    return quantile if bits < 0 else -quantile
+
+
+def logistic_log_density(value: Tensor, mean: Tensor, scale: float) -> Tensor:
+    centered = (value - mean) / scale
+    return -centered - 2 * (1 + (-centered).exp()).log() - math.log(scale)
 
 
 def linears_of(model: GCN | MixHop | GAT) -> list[nn.Linear]:
