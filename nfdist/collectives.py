@@ -1,6 +1,7 @@
 """What the ranks of a world do together. Every rank must call each of these; only tensors travel, never a pickle."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -10,10 +11,11 @@ import torch.distributed as distributed
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nfdist.errors import NfdistError, WorldError
+from nfdist.errors import ConfigError, NfdistError, PartitionError, WorldError
 from nfdist.world import World
 
 Result = TypeVar("Result")
+MOST_SECONDS_SILENT = 10.0  # of a rank that the others wait for
 
 
 def exchange(world: World, outgoing: Sequence[Tensor], name: str = "exchange") -> list[Tensor]:
@@ -99,7 +101,7 @@ def gather(world: World, values: Tensor, name: str = "gather") -> list[Tensor]:
 
 def gather_text(world: World, text: str, name: str = "gather") -> list[str]:
     """The texts of all ranks, in their order. Every rank must call this."""
-    return [bytes(part.tolist()).decode() for part in gather(world, _as_tensor(text), name)]
+    return [part.numpy().tobytes().decode() for part in gather(world, _as_tensor(text), name)]
 
 
 def broadcast(world: World, values: Tensor, source: int, name: str = "broadcast") -> Tensor:
@@ -133,7 +135,7 @@ def broadcast_text(world: World, text: str, source: int, name: str = "broadcast"
     mine = _as_tensor(text)
     length = broadcast(world, torch.tensor([len(mine)]), source, name)
     content = mine if world.rank == source else torch.empty(int(length), dtype=torch.uint8)
-    return bytes(broadcast(world, content, source, name).tolist()).decode()
+    return broadcast(world, content, source, name).numpy().tobytes().decode()
 
 
 def broadcast_state(
@@ -173,6 +175,66 @@ def together(world: World, work: Callable[[], Result], kind: type[NfdistError] =
     return results[0]
 
 
+def alike(world: World, work: Callable[[], Result]) -> Result:
+    """`together` for a share of what one process would do in the order of ranks: all raise the first rank's mistake.
+
+    It is in what all of them were given, so no rank is named. Every rank must call this.
+    """
+    if world.size == 1:
+        return work()
+    results, mistake = [], None
+    try:
+        results.append(work())
+    except WorldError:
+        raise  # the others cannot be told
+    except NfdistError as error:
+        mistake = error
+    texts = gather_text(world, "" if mistake is None else f"{type(mistake).__name__}:{mistake}", "check")
+    for text in filter(None, texts):
+        kind, _, told = text.partition(":")
+        found = ConfigError(told) if kind == ConfigError.__name__ else PartitionError(told)
+        found.everywhere = True
+        raise found from mistake
+    return results[0]
+
+
+def patiently(
+    world: World, work: Callable[[], Result], kind: type[NfdistError] = WorldError, pause: float = MOST_SECONDS_SILENT
+) -> Result:
+    """`together` for work that may take one rank longer than the others wait for it: meanwhile all tell that they are.
+
+    What is worked on must not talk to other ranks. Every rank must call this.
+    """
+    if world.size == 1:
+        return together(world, work, kind)
+    done, failures = threading.Event(), list[BaseException]()
+    pause = min(pause, world.watch.timeout_seconds / 4)
+
+    def tell() -> None:
+        try:
+            busy = 1
+            while busy:
+                done.wait(pause)
+                busy = int(total(world, torch.tensor(int(not done.is_set())), "wait"))
+        except BaseException as error:
+            failures.append(error)
+
+    # The work stays in the main thread, which hears of signals. When it is interrupted nobody waits for the other.
+    teller = threading.Thread(target=tell, name="nfdist waiting", daemon=True)
+    results, mistake = [], None
+    teller.start()
+    try:
+        results.append(work())
+    except NfdistError as error:
+        mistake = error
+    done.set()
+    teller.join()
+    if failures:
+        raise failures[0]
+    fail_together(world, mistake, kind)
+    return results[0]
+
+
 @contextmanager
 def raised_on_all_ranks() -> Iterator[None]:
     """A block whose mistakes every rank makes alike, since nothing in it differs between them."""
@@ -205,4 +267,4 @@ def _reduced(world: World, values: Tensor, operation: str, name: str) -> Tensor:
 
 
 def _as_tensor(text: str) -> Tensor:
-    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)

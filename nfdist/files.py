@@ -163,8 +163,8 @@ def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
-def checksum_of(content: bytes) -> str:
-    """The checksum of a file with this content."""
+def checksum_of(content: Any) -> str:
+    """The checksum of a file with this content, of bytes or anything that holds some."""
     return blake2b(content, digest_size=CHECKSUM_BYTES).hexdigest()
 
 

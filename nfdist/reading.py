@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,30 @@ def parquet_types(file: Path, names: Sequence[str]) -> dict[str, Any]:
         kinds = {name: schema.field(name).type for name in names}
         check_expansion(file, opened.metadata.num_rows * sum(map(_width, kinds.values())), file.stat().st_size)
     plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
-    return {name: pa.large_string() if str(kind) == "string_view" else kind for name, kind in plain.items()}
+    # As `read_parquet` gives them: texts that are numbered in between are no large ones after that.
+    texts = {"string_view": pa.large_string(), "large_string": pa.string()}
+    return {name: texts.get(str(kind), kind) for name, kind in plain.items()}
 
 
-def parquet_batches(file: Path, names: Sequence[str], rows_at_once: int) -> Iterator[Any]:
-    """Some columns of a Parquet file in batches; of its groups of rows, which may be large, no more than pages."""
+def parquet_batches(
+    file: Path, names: Sequence[str], rows_at_once: int, start: int = 0, stop: int | None = None
+) -> Iterator[Any]:
+    """Some columns of a Parquet file in batches; of its groups of rows, which may be large, no more than pages.
+
+    Of the rows start .. stop - 1 only; groups without any of them are not read.
+    """
     with pyarrow.parquet.ParquetFile(file, buffer_size=_PAGES_BYTES, pre_buffer=False) as opened:
-        yield from opened.iter_batches(rows_at_once, columns=list(names), use_threads=False)
+        ends = list(accumulate(opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)))
+        stop = opened.metadata.num_rows if stop is None else stop
+        groups = [
+            i for i, (first, end) in enumerate(zip([0, *ends], ends, strict=False)) if first < stop and start < end
+        ]
+        row = ends[groups[0]] - opened.metadata.row_group(groups[0]).num_rows if groups else stop
+        for batch in opened.iter_batches(rows_at_once, row_groups=groups, columns=list(names), use_threads=False):
+            some = batch.slice(max(start - row, 0), max(0, min(stop, row + len(batch)) - max(start, row)))
+            row += len(batch)
+            if len(some):
+                yield some
 
 
 def check_distinct(file: Path, names: Sequence[str], wanted: Sequence[str]) -> None:

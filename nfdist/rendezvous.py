@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ _SECONDS_BETWEEN_SIGNS = 0.5
 _SECONDS_TO_LISTEN = 2.5  # a rank that is alive has given several signs by then
 _SECONDS_TO_ANSWER = 5.0  # a store that can be reached does so in milliseconds
 _SECONDS_BETWEEN_KNOCKS = 0.05
+_HOURS_OF_PATIENCE = 24
 
 Answer = TypeVar("Answer")
 
@@ -109,6 +110,17 @@ def join(place: Place, device: torch.device | None, timeout_seconds: float) -> I
         raise  # without the others the groups cannot be taken down in order: they end with the process
     finally:
         signs.stop()
+
+
+def patient(world: World) -> World:
+    """The same ranks in a group where one may work for hours while others wait; a process that ends is noticed at once.
+
+    Every rank must call this.
+    """
+    if world.size == 1:
+        return world
+    group = distributed.new_group(timeout=timedelta(hours=_HOURS_OF_PATIENCE), backend="gloo")
+    return replace(world, group=group)
 
 
 def choose_device(wanted: str, place: Place, option: str = "run.device=") -> torch.device:

@@ -44,6 +44,11 @@ class Scratch:
             return np.zeros(dimensions, dtype)
         return np.frombuffer(self.take(size), dtype).reshape(dimensions)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether what has no room in memory lies in files."""
+        return self._left is not None
+
     def has_room(self, size: int) -> bool:
         """Whether what is taken next, if it has this size, will be in memory."""
         return self._left is None or size <= self._left

@@ -4,12 +4,13 @@ import argparse
 import re
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from torch.distributed.run import get_args_parser
 
 from nfdist import settings
-from nfdist.cli import evaluate
+from nfdist.cli import evaluate, partition
 from nfdist.config import Config
 from nfdist.partitioning.recipe import Recipe
 
@@ -17,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 LAUNCH = ROOT / "launch"
 SCRIPTS = sorted([*LAUNCH.glob("*.sh"), *LAUNCH.glob("*.sbatch")])
 EVALUATING = [path for path in SCRIPTS if path.name.startswith(("evaluate", "follow"))]
-TRAINING = [path for path in SCRIPTS if path not in EVALUATING]
+PARTITIONING = [path for path in SCRIPTS if path.name.startswith("partition")]
+TRAINING = [path for path in SCRIPTS if path not in (*EVALUATING, *PARTITIONING)]
 PODS = sorted(LAUNCH.glob("*.yaml"))
 CONFIGS = sorted(LAUNCH.rglob("*.toml"))
 OWN_DATA = "partitions/mini-imagenet"  # brought by the user, as launch/README.md says
@@ -96,13 +98,17 @@ def test_a_launcher_is_variables_and_one_command(script: Path) -> None:
     assert script.suffix == ".sbatch" or script.stat().st_mode & 0o111
 
 
-def check_evaluating_command(words: list[str]) -> argparse.Namespace:
-    """That torchrun takes these words, and nfdist evaluate the rest of them; returns the options of both."""
+def check_evaluating_command(words: list[str], wanted: ModuleType = evaluate) -> argparse.Namespace:
+    """That torchrun takes these words, and nfdist evaluate the rest of them; returns the options of both.
+
+    Or another command that is `wanted`.
+    """
     options = get_args_parser().parse_args(words)
     command, *rest = options.training_script_args
-    assert (options.module, options.training_script, command) == (True, "nfdist", "evaluate")
+    name = wanted.__name__.rpartition(".")[2]
+    assert (options.module, options.training_script, command) == (True, "nfdist", name)
     parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
+    wanted.add_arguments(parser)
     return parser.parse_args(rest, options)
 
 
@@ -130,6 +136,17 @@ def test_evaluating_launchers_pass_on_what_they_are_told(script: Path, tmp_path:
         assert options.rdzv_endpoint.startswith("node3:")
     else:
         assert (options.nnodes, options.node_rank) == ("3", 2)
+
+
+@pytest.mark.parametrize("script", PARTITIONING, ids=lambda path: path.name)
+def test_partitioning_launchers_pass_on_what_they_are_told(script: Path, tmp_path: Path) -> None:
+    variables = {"WORKERS": "3", "OMP_NUM_THREADS": "5", "SOURCE": "shop", "HOSTS": "3", "NODE_RANK": "2"}
+    threads, _, *words = run_launcher(script, tmp_path, "--memory=4GiB", **variables)
+    options = check_evaluating_command(words, partition)
+    assert (threads, options.nproc_per_node, options.source, options.memory) == ("5", "3", "shop", "4GiB")
+    slurm = script.suffix == ".sbatch"
+    assert (options.nnodes, options.node_rank) == (("2", 0) if slurm else ("3", 2))
+    assert options.rdzv_endpoint.startswith("node3:") == slurm
 
 
 def test_launchers_of_one_cluster_have_ports_of_their_own() -> None:
@@ -194,7 +211,13 @@ def test_training_asks_for_as_many_gpus_as_workers(tmp_path: Path) -> None:
     assert "- run.device=cuda" in pod
 
 
-@pytest.mark.parametrize("path", [path for path in PODS if path.name != "kubernetes.yaml"], ids=lambda path: path.name)
+def test_partitioning_pods_run_what_torchrun_and_nfdist_accept() -> None:
+    first, *words = command_of_pods(LAUNCH / "partition-kubernetes.yaml")
+    options = check_evaluating_command([word.partition(" #")[0] for word in words], partition)
+    assert (first, options.parts, options.out, options.max_restarts) == ("torchrun", 8, "/partitions/shop", 0)
+
+
+@pytest.mark.parametrize("path", sorted(LAUNCH.glob("[ef]*.yaml")), ids=lambda path: path.name)
 def test_evaluating_pods_run_what_torchrun_and_nfdist_accept(path: Path) -> None:
     first, *words = command_of_pods(path)
     options, follows = check_evaluating_command(words), path.name.startswith("follow")

@@ -32,8 +32,9 @@ def run_world(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]
             context.Process(target=_member, args=(rank, size, f"{folder}/meeting", pipes[rank][1], work, arguments))
             for rank in range(size)
         ]
-        for process in processes:
+        for process, (_, sender) in zip(processes, pipes, strict=True):
             process.start()
+            sender.close()  # so that a rank that dies without an answer is noticed at once
         try:
             answers = [_answer(receiver, rank) for rank, (receiver, _) in enumerate(pipes)]
         finally:

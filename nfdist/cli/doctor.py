@@ -118,6 +118,7 @@ def bench(folder: Path, hosts: "Sequence[HostFacts]" = ()) -> Check:
         ("disk, written", rates.disk_written_bytes),
     ):
         check.facts[name] = f"{rate / 1e9:.2f} GB/s"
+    check.facts["start of a command"] = f"{rates.start_seconds:.1f} s"
     check.facts["kept in"] = str(keep_rates(rates))
     return check
 

@@ -63,7 +63,9 @@ def check_extras() -> Check:
     for package, (extra, purpose) in EXTRAS.items():
         version = _version("mlflow-skinny" if package == "mlflow" else package)
         reason = failure(DOORS[package].check) if version and package in DOORS else None
-        check.facts[package] = f"{version}, cannot be used: {reason}" if reason else version
+        check.facts[package] = version
+        if reason:
+            check.facts[package] = f"{version}, cannot be used: {reason.removeprefix('ConfigError: ')}"
         if version is None:
             check.facts[package] = f'not installed, for {purpose}: pip install "nfdist[{extra}]"'
     return check

@@ -1,12 +1,17 @@
-"""nfdist partition: turn a graph into partitions on disk, once."""
+"""nfdist partition: turn a graph into partitions on disk, once, alone or under torchrun (-m nfdist partition ...)."""
 
 import argparse
+import dataclasses
 import json
+import os
 from typing import TYPE_CHECKING
 
+from nfdist.config import RunConfig
+from nfdist.errors import ConfigError
 from nfdist.partitioning.choices import METHODS, USES
 
 if TYPE_CHECKING:
+    from nfdist.partitioning.pipeline import Outcome
     from nfdist.partitioning.recipe import Recipe
 
 LOADS = ("nfdist.partitioning.pipeline",)
@@ -15,6 +20,10 @@ EXAMPLES = (
     ("nfdist partition shop --parts 4 --out shop-partition --split random:0.6/0.2/0.2", "nodes.parquet, edges.parquet"),
     ("nfdist partition partitions/cora.toml", "a recipe, which has all of that"),
     ("nfdist partition amazon2m-like --scale 0.01 --parts 2 --out made --method random", "a made graph, to try with"),
+    (
+        "torchrun --standalone --nproc-per-node 2 -m nfdist partition shop --parts 4 --out shop-partition",
+        "two workers, each of which reads a share and writes two parts",
+    ),
 )
 
 
@@ -64,10 +73,22 @@ def recipe_of(options: argparse.Namespace) -> "Recipe":
 
 
 def run(options: argparse.Namespace) -> int:
+    from nfdist.collectives import agree, together
     from nfdist.partitioning.pipeline import partition
+    from nfdist.rendezvous import Place, join, patient
+    from nfdist.world import CPU
 
-    recipe = recipe_of(options)
-    outcome = partition(recipe)
+    place = Place.read(os.environ)
+    with join(place, CPU, RunConfig().timeout_seconds) as world:
+        recipe = together(world, lambda: recipe_of(options), ConfigError)
+        agree(world, {f"the recipe's {key}": str(value) for key, value in dataclasses.asdict(recipe).items()})
+        outcome = partition(recipe, patient(world), place.local_size)
+    if place.rank == 0:
+        _tell(recipe, outcome, options.json)
+    return 0
+
+
+def _tell(recipe: "Recipe", outcome: "Outcome", as_json: bool) -> None:
     manifest, seconds = outcome.manifest, sum(outcome.seconds.values())
     share = manifest.edge_cut / max(manifest.num_edges, 1)
     print(
@@ -75,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         f"{share:.1%} of them cut, in {seconds:.1f} s and {outcome.peak_private_bytes / 2**30:.2f} GiB, "
         f"{outcome.peak_memory_bytes / 2**30:.2f} GiB with mapped files"
     )
-    if options.json:
+    if as_json:
         result = {
             "parts": len(manifest.parts),
             "nodes": manifest.num_nodes,
@@ -84,6 +105,6 @@ def run(options: argparse.Namespace) -> int:
             "seconds": seconds,
             "peak_memory_bytes": outcome.peak_memory_bytes,
             "peak_private_bytes": outcome.peak_private_bytes,
+            "sent_bytes": outcome.sent_bytes,
         }
         print(json.dumps(result))
-    return 0

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if _is_job(options.source):
         return _plan_job(options)
+    _check_there(options.source)
     given = [f"--{name.replace('_', '-')}" for name in JOB_OPTIONS if getattr(options, name) is not None]
     if options.overrides or given:
         raise ConfigError(
@@ -58,6 +59,15 @@ def run(options: argparse.Namespace) -> int:
             "source to partition: leave it away, or name what nfdist partition made of it"
         )
     return _plan_partitioning(options)
+
+
+def _check_there(named: str) -> None:
+    """Refuse what is neither here nor known, before anything else is said of it."""
+    from nfdist.partitioning.sources.locate import dataset_names, locate
+    from nfdist.remote import is_uri
+
+    if not is_uri(named) and not Path(named).exists() and named not in dataset_names():
+        locate(named)
 
 
 def _is_job(named: str) -> bool:

@@ -8,12 +8,13 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.in_memory import InMemoryGraph
 from nfdist.evaluation.placement import CPU
+from nfdist.evaluation.propagated import PropagatedGraph
 from nfdist.model.build import model_class
 from nfdist.store.hops import Hops
 from nfdist.store.store import GraphStore
 from nfdist.world import World
 
-EvaluationGraph = FullGraph | InMemoryGraph  # a graph to evaluate models of one kind on
+EvaluationGraph = FullGraph | InMemoryGraph | PropagatedGraph  # a graph to evaluate models of one kind on
 
 
 def open_evaluation_graph(
@@ -33,9 +34,5 @@ def open_evaluation_graph(
     with raised_on_all_ranks():
         if memory_bytes is not None:
             raise ConfigError(f"model.name = {name} is evaluated in memory, without a limit: leave --memory away")
-        if store.remote:
-            raise ConfigError(
-                f"model.name = {name} is evaluated on the whole graph in memory, and hosts hold only some parts of "
-                f"{store.directory}: copy all parts to every host, or train with train.evaluate_every=0"
-            )
-        return InMemoryGraph(store.local, hops, config.relation, world, dtype, device)
+    graph = PropagatedGraph if model_class(name).divides and world.size > 1 else InMemoryGraph
+    return graph(store, hops, config.relation, world, dtype, device)

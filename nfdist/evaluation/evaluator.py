@@ -31,6 +31,7 @@ from nfdist.evaluation.smoothed import SPLITS, Smoothed, Subject, score_facts, s
 from nfdist.evaluation.smoothing import Rows
 from nfdist.evaluation.smoothing_states import SmoothingWriter
 from nfdist.evaluation.states import StatesWriter, writing_states
+from nfdist.evaluation.sweep_memory import TIGHT_BYTES, rows_written_at_once
 from nfdist.graph.graph import Graph
 from nfdist.graph.split import split_of
 from nfdist.memory import MemoryWatch, peak_resident_bytes, return_freed
@@ -92,11 +93,13 @@ class Evaluator:
         wanted_device: Device = "auto",
     ) -> None:
         self._world, self._started = world, time.perf_counter()
+        self._tight = memory_bytes is not None and memory_bytes < TIGHT_BYTES
+        self._rows_at_once = rows_written_at_once(memory_bytes, trained.config.model.channels, trained.dtype.itemsize)
         config = trained.config
         data = replace(config.data, partition=str(partition or config.data.partition))
         # First of all, since to open another graph may take long.
         together(world, lambda: trained.check_graph(Store.open(data.partition, [])))
-        graph = Graph.open(replace(config, data=data), place, world)
+        graph = Graph.open(replace(config, data=data), place, world, memory_bytes)
         self._seen, self._store, self._beside = graph.store, graph.store.local, graph.loading
         with raised_on_all_ranks():
             self._task = Task(self._store.task, self._store.num_classes)
@@ -155,7 +158,7 @@ class Evaluator:
                 if with_states:
                     where = folder, self._world, nodes, self._store.num_nodes
                     beside = None if is_gpu(self._full.device) else background
-                    states = stack.enter_context(writing_states(*where, background=beside))
+                    states = stack.enter_context(writing_states(*where, self._rows_at_once, beside))
                     heard, branch_listener = states.listeners(self._full, trained.model)
                     listeners += heard
                 evaluation = self._evaluated(trained, split, listeners, branch_listener)
@@ -237,19 +240,19 @@ class Evaluator:
         wanted: Wanted,
         background: Background,
     ) -> None:
-        """Write predictions and, beside them, embeddings: to encode either takes a core."""
+        """Write predictions and, beside them where there is room, embeddings: to encode either takes a core."""
         store, world, nodes, hidden = self._store, self._world, evaluation.nodes, evaluation.hidden
         path = folder / PREDICTIONS_FILE
-        if hidden is not None and is_gpu(hidden.device):
-            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, hidden)
+        if hidden is not None and (is_gpu(hidden.device) or self._tight):
+            write_embeddings(folder / EMBEDDINGS_FILE, store, world, nodes, hidden, self._rows_at_once)
         elif hidden is not None:
-            given = folder / EMBEDDINGS_FILE, store, background.world, nodes, hidden
+            given = folder / EMBEDDINGS_FILE, store, background.world, nodes, hidden, self._rows_at_once
             background.begin(partial(write_embeddings, *given, wanted=background.while_wanted))
         logits, applied = evaluation.logits, smoothed is not None and smoothed.strengths.any
         if smoothed is not None:
             logits = smoothed.logits
         write_predictions(
-            *(path, store, world, self._task, nodes, logits, split, wanted.top_k),
+            *(path, store, world, self._task, nodes, logits, split, wanted.top_k, self._rows_at_once),
             probabilities=wanted.probabilities,
             smoothed=applied,
         )

@@ -22,7 +22,7 @@ from nfdist import log
 from nfdist.attention.all_reduce import all_reduce_summary
 from nfdist.attention.kernel import Kernel
 from nfdist.attention.summary import KeySummary, summarize
-from nfdist.collectives import gather, together
+from nfdist.collectives import together
 from nfdist.config import RelationConfig
 from nfdist.devices import exact_products, is_gpu, placed, sent
 from nfdist.errors import ConfigError
@@ -30,7 +30,7 @@ from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.placement import CPU, Placement, Room
 from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.evaluation.sweep_memory import row_numbers, state_shapes
-from nfdist.graph.division import divide, divide_held
+from nfdist.graph.division import divide_among
 from nfdist.graph.neighbors import Neighbors, RelatedRows, partial_sum
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
@@ -113,11 +113,7 @@ class FullGraph:
         self._kept: list[Tensor] = []
         self._propagation: Propagation | None = None
         self._store = store.local
-        if store.remote:
-            held = [parts.tolist() for parts in gather(world, torch.tensor(self._store.held_parts), "compare parts")]
-            divided = together(world, lambda: divide_held(store.parts, held))
-        else:
-            divided = divide(store.parts, world.size)
+        divided = divide_among(world, store)
         self.nodes = divided[world.rank]
         self._budget = together(world, lambda: Budget.within(memory_bytes, len(self.nodes)))
         self._spill = Spill(self._budget.held_bytes, scratch)

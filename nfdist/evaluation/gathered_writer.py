@@ -16,6 +16,7 @@ from nfdist.errors import CheckpointError, NfdistError
 from nfdist.world import World
 
 ROWS_AT_ONCE = 1 << 15
+FEW_ROWS_AT_ONCE = 1 << 12  # where memory is very limited: a row is there several times until it is in a file
 
 Piece = TypeVar("Piece")
 Columns = dict[str, Any]

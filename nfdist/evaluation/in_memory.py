@@ -13,7 +13,7 @@ from nfdist.evaluation.full import BranchListener, Evaluation, Listener
 from nfdist.evaluation.placement import CPU, Placement, Room
 from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.evaluation.stored_relation import RecordedRelation
-from nfdist.graph.division import divide
+from nfdist.graph.division import divide_among
 from nfdist.graph.relation import Relation, degree_factors, source_degrees
 from nfdist.graph.shard import Shard
 from nfdist.graph.spill import Spill
@@ -21,19 +21,20 @@ from nfdist.log import Progress
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.protocol import Draw, Model
 from nfdist.store.hops import Hops
-from nfdist.store.store import Store
+from nfdist.store.store import GraphStore
 from nfdist.world import World
 
 
 class InMemoryGraph:
-    """A graph in memory to evaluate baselines on, again and again.
+    """A graph in memory to evaluate baselines on, again and again. Every rank must make one.
 
-    Every rank computes the logits of all nodes and keeps those of its own range.
+    Every rank computes the logits of all nodes and keeps those of its own range. Where each holds some parts of the
+    graph, the others' rows and edges come from those that have them.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: GraphStore,
         hops: Hops,
         relation: RelationConfig,
         world: World,
@@ -41,9 +42,9 @@ class InMemoryGraph:
         device: torch.device = CPU,
     ) -> None:
         assert hops.weighted == relation.weights
-        divided = divide(store.parts, world.size)
+        divided = divide_among(world, store)
         self.nodes = divided[world.rank]
-        self._edges = partial(Shard, store, hops, EDGES, world, divided)
+        self._edges = partial(Shard, store.local, hops, EDGES, world, divided)
         self._world, self._dtype, self.device = world, dtype, device
         self._propagation: Propagation | None = None
         everyone = torch.arange(store.num_nodes)

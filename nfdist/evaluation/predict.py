@@ -57,7 +57,8 @@ class StatesPredictor:
         self._model, self._states, self._store = model, states, store
         self._order = self._relation.num_patterns if model.needs_graph else 0
         shorter = max(self._order - 1, 0)
-        self._shorter = [store, *Hops.open(store, shorter, weighted=self._relation.weights).higher][:shorter]
+        kept = Hops.open(store, shorter, weighted=self._relation.weights).higher
+        self._shorter = [store, *(one.local for one in kept)][:shorter]
         self._kernels: list[Kernel] = []
         if isinstance(model, NodeFormer):
             like = model.input.weight

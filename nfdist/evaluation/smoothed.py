@@ -11,7 +11,7 @@ from nfdist import log
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
 from nfdist.evaluation.scores import Scores, direction, score
 from nfdist.evaluation.smoothing import Keep, Rows, Smoother, Strengths
-from nfdist.evaluation.strengths import Choice, read_strengths, sweeps, write_strengths
+from nfdist.evaluation.strengths import Choice, read_strengths, spared_sweeps, sweeps, write_strengths
 from nfdist.model.loading import TrainedModel
 from nfdist.runs.run import Run
 from nfdist.world import World
@@ -107,7 +107,10 @@ def smooth(
     shown = log.progress(sweeps(strengths) * len(graph.nodes), "smooth") if tells else nullcontext()
     with shown as progress:
         smoother = Smoother(graph.propagation(), known, progress)
-        strengths = strengths or Choice(smoother, raw, split).choose()
+        if strengths is None:
+            strengths = Choice(smoother, raw, split).choose()
+            if progress is not None:
+                progress.advance(spared_sweeps(strengths) * len(graph.nodes))
         logits, scores = known.logits, raw
         if strengths.any:
             logits = smoother.apply(strengths, keep)

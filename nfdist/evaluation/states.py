@@ -30,9 +30,8 @@ from nfdist.config import Config
 from nfdist.errors import CheckpointError
 from nfdist.evaluation.background import Background
 from nfdist.evaluation.evaluation_graph import EvaluationGraph
-from nfdist.evaluation.full import BranchListener, LayerInput, Listener
+from nfdist.evaluation.full import BranchListener, FullGraph, LayerInput, Listener
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE, rows_in_order, write_gathered
-from nfdist.evaluation.in_memory import InMemoryGraph
 from nfdist.evaluation.smoothing_states import SmoothingStates
 from nfdist.fields import each_setting
 from nfdist.model.loading import TrainedModel
@@ -134,7 +133,7 @@ class StatesWriter:
 
     def listeners(self, graph: EvaluationGraph, model: Model) -> tuple[list[Listener], BranchListener]:
         """Whom an evaluation of the model must tell. Every rank must call this."""
-        if not isinstance(graph, InMemoryGraph):
+        if isinstance(graph, FullGraph):
             return [self], self.write_branch
         if model.needs_graph:
             factors = graph.source_factors()

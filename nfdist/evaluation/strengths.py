@@ -44,6 +44,11 @@ def sweeps(strengths: Strengths | None) -> int:
     return ((strengths.correction is not None) + (strengths.smoothing is not None)) * (strengths.steps + 1)
 
 
+def spared_sweeps(strengths: Strengths) -> int:
+    """How many of `sweeps(None)` are not needed once these have been chosen."""
+    return 2 * (STEPS + 1) - sweeps(strengths)
+
+
 class Choice:
     """The candidates of one model, scored by their validation nodes. Every rank must make one, and call together."""
 

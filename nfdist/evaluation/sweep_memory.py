@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nfdist.config import Config, ModelConfig, RelationConfig
 from nfdist.evaluation.budget import NODE_BYTES, Budget
+from nfdist.evaluation.gathered_writer import FEW_ROWS_AT_ONCE
 from nfdist.evaluation.gathered_writer import ROWS_AT_ONCE as ROWS_WRITTEN_AT_ONCE
 from nfdist.evaluation.placement import ROWS_AT_ONCE
 from nfdist.evaluation.strengths import SMOOTHINGS
@@ -23,6 +24,8 @@ INDUCED_BYTES = 34  # of an edge while a baseline's graph is made
 WORK_SHARE, WORK_SHARE_OF_SEVERAL, KEPT_SHARE, KEPT_BYTES = 0.75, 1.1, 0.85, 64 << 20
 SMOOTHED_COPIES = 6  # of the answers of a row while it is smoothed
 WRITER_BYTES = 26 << 20  # Arrow's buffers for two files of rows
+WRITTEN_SHARE = 1 / 64  # of a limit
+TIGHT_BYTES = 1 << 30  # a limit that leaves no room for two files that are written beside each other
 ROW_COPIES_WRITTEN = 6.5  # as they are, as bytes, as they arrive, as Arrow has them, encoded and compressed
 
 
@@ -85,9 +88,12 @@ def sweep_memory(
     smoothing = _smoothing_bytes(config, graph, own, item) if smoothed else 0.0
     answers = graph.outputs * own * item if smoothed else 0
     chunks = SMOOTHED_COPIES * min(own, workers * ROWS_AT_ONCE) * graph.outputs * item if smoothed else 0.0
-    after = max(smoothing + chunks, answers + _writing_bytes(config, own, item, writes))
+    at_once = rows_written_at_once(limit_bytes, config.model.channels, item)
+    written = _writing_bytes(config, min(own, at_once), item) if writes else 0.0
+    after = max(smoothing + chunks, answers + written)
     if not model_class(config.model.name).sweeps:
-        held, work = _in_memory(config, graph, item)
+        divided = ranks > 1 and model_class(config.model.name).divides
+        held, work = _divided(config, graph, own, ranks, item) if divided else _in_memory(config, graph, item)
         return SweepMemory(held + fixed, 0.0, work, 0.0, after, held / 2)
     copies = 0 if ranks == 1 or not config.relation.num_patterns else graph.nodes - own
     shapes = state_shapes(config.model, config.relation, graph.outputs, own, own + copies)
@@ -117,7 +123,8 @@ def _edges_held(config: Config, graph: GraphCounts, own: int, copies: int, ranks
     )
     if hops and (ranks > 1 or graph.directed):
         share = own / max(1, graph.nodes)
-        held += sum(graph.patterns[:hops]) * share * (8 if graph.weighted else 4) + own * hops * 8
+        copied = graph.patterns[: hops if ranks > 1 else 1]  # by one rank what may be there twice
+        held += sum(copied) * share * (8 if graph.weighted else 4) + own * hops * 8
         held += graph.nodes * 5 if ranks > 1 else 0
     return held
 
@@ -133,11 +140,28 @@ def num_validated(config: Config, graph: GraphCounts, own: int) -> float:
     return validated * own / max(1, graph.nodes)
 
 
-def _writing_bytes(config: Config, own: int, item: int, writes: bool) -> float:
-    """Predictions and embeddings, some rows at a time."""
-    if not writes:
-        return 0.0
-    return WRITER_BYTES + min(own, ROWS_WRITTEN_AT_ONCE) * ROW_COPIES_WRITTEN * (item * config.model.channels + 16)
+def rows_written_at_once(limit_bytes: int | None, channels: int, item: int) -> int:
+    """How many rows are on their way into files at a time, the same on all ranks."""
+    if limit_bytes is None:
+        return ROWS_WRITTEN_AT_ONCE
+    fitting = int(limit_bytes * WRITTEN_SHARE / (ROW_COPIES_WRITTEN * _written_row(channels, item)))
+    return max(FEW_ROWS_AT_ONCE, min(ROWS_WRITTEN_AT_ONCE, fitting))
+
+
+def _writing_bytes(config: Config, rows: int, item: int) -> float:
+    """Predictions and embeddings, so many rows at a time."""
+    return WRITER_BYTES + rows * ROW_COPIES_WRITTEN * _written_row(config.model.channels, item)
+
+
+def _written_row(channels: int, item: int) -> int:
+    return item * channels + 16
+
+
+def _divided(config: Config, graph: GraphCounts, own: int, ranks: int, item: int) -> tuple[float, float]:
+    """What one of several ranks holds of a baseline's graph, and what comes while it is evaluated."""
+    edges = _edges_held(config, graph, own, graph.nodes - own, ranks, item)
+    width = config.model.channels + graph.outputs
+    return edges + NODE_BYTES * own, (graph.nodes * width + 3 * own * width) * item
 
 
 def _in_memory(config: Config, graph: GraphCounts, item: int) -> tuple[float, float]:

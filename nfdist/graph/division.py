@@ -3,8 +3,21 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
+
+from nfdist.collectives import gather, together
 from nfdist.errors import WorldError
 from nfdist.store.manifest import Part
+from nfdist.store.store import GraphStore
+from nfdist.world import World
+
+
+def divide_among(world: World, store: GraphStore) -> list[range]:
+    """The nodes of every rank: of parts that it holds, where ranks hold different ones. Every rank must call this."""
+    if not store.remote:
+        return divide(store.parts, world.size)
+    held = [parts.tolist() for parts in gather(world, torch.tensor(store.local.held_parts), "compare parts")]
+    return together(world, lambda: divide_held(store.parts, held))
 
 
 def divide(parts: Sequence[Part], ranks: int) -> list[range]:

@@ -23,6 +23,7 @@ from nfdist.graph.neighbors import SummedNeighbors
 from nfdist.graph.relation import degree_factors
 from nfdist.graph.spill import Spill
 from nfdist.graph.workers import Workers
+from nfdist.memory import available_bytes
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
@@ -51,7 +52,7 @@ class Shard:
         self._store, self._world, self._spill, self._dtype = store, world, spill, dtype
         self._divided, self._nodes = divided, divided[world.rank]
         self._device = torch.device("cpu")
-        kept = [store, *hops.higher][: relation.num_patterns]
+        kept = [store, *(one.local for one in hops.higher)][: relation.num_patterns]
         mapped = together(
             world,
             lambda: [mapped_in_edges(one, self._nodes, relation.weights and hop == 0) for hop, one in enumerate(kept)],
@@ -153,16 +154,18 @@ class Shard:
             return [], None
         loops = self._spill.tensor((len(self._nodes),), self._dtype)
         missing_loops(mapped[0], self._nodes, loops)
-        places = None
-        if self._world.size > 1:
-            table = self._spill.tensor((self._store.num_nodes,), torch.int32)
-            table[self._nodes.start : self._nodes.stop] = torch.arange(len(self._nodes), dtype=torch.int32)
-            copied = torch.cat(list(wanted))
-            table[copied] = torch.arange(len(copied), dtype=torch.int32) + len(self._nodes)
-            places = table.numpy()
-        elif not self._store.manifest.directed:
-            return mapped, loops  # as they are: a symmetrized graph has every edge once
-        return [renumbered(segments, places, self._spill) for segments in mapped], loops
+        first, *higher = mapped
+        if self._world.size == 1:
+            if self._store.manifest.directed:  # whose edges may be listed twice; paths are there once
+                first = renumbered(first, None, self._spill)
+            return [first, *higher], loops
+        table = self._spill.tensor((self._store.num_nodes,), torch.int32)
+        table[self._nodes.start : self._nodes.stop] = torch.arange(len(self._nodes), dtype=torch.int32)
+        copied = torch.cat(list(wanted))
+        table[copied] = torch.arange(len(copied), dtype=torch.int32) + len(self._nodes)
+        places, room = table.numpy(), available_bytes()
+        paths = self._spill if self._spill.is_bounded or room is None else Spill(room // 4)
+        return [renumbered(first, places, self._spill), *(renumbered(one, places, paths) for one in higher)], loops
 
     def _normalized(self, hop: Hop, index: int, in_degrees: Tensor) -> Hop:
         """The hop with its factors: the first one's are in the states, the others' are relative to these."""

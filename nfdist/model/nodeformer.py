@@ -51,6 +51,7 @@ class NodeFormer(nn.Module):
     heeds_weights = True
     takes_labels = True
     sweeps = True
+    divides = True
     inductive = True
     one_label = False
     runs_on_gpu = True

@@ -55,12 +55,13 @@ class Model(Protocol):
     `orders` are the numbers of relations it can be given, `needs_graph` says whether it looks at them,
     `crosses_ranks` whether its nodes may depend on those of other ranks, `has_auxiliary_loss` whether it has a loss of
     its own, `heeds_weights` whether edge weights change anything, `takes_labels` whether known labels can be inputs,
-    `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `inductive` whether an
-    evaluation leaves what new nodes are predicted from, `one_label` whether it answers for one label a node alone, and
+    `sweeps` whether a whole graph is evaluated in chunks, so that it need not fit in memory, `divides` whether ranks
+    can divide its evaluation, since it depends on other rows by sums over Â_1 alone, `inductive` whether an evaluation
+    leaves what new nodes are predicted from, `one_label` whether it answers for one label a node alone, and
     `runs_on_gpu` whether it has code for GPUs. One that `weighs_pairs` has a weight for each pair of nodes. Weight
-    decay leaves out parameters that are `undecayed`. `input` is the
-    map that features go through first; `feature_means` [f] fill their gaps, None where there are none. A model that
-    sweeps may be told to `recompute` its layers in the backward pass, by every rank alike.
+    decay leaves out parameters that are `undecayed`. `input` is the map that features go through first;
+    `feature_means` [f] fill their gaps, None where there are none. A model that sweeps may be told to `recompute` its
+    layers in the backward pass, by every rank alike.
     """
 
     orders: range
@@ -70,6 +71,7 @@ class Model(Protocol):
     heeds_weights: bool
     takes_labels: bool
     sweeps: bool
+    divides: bool
     inductive: bool
     one_label: bool
     runs_on_gpu: bool

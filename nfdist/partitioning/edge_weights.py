@@ -3,10 +3,13 @@
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from nfdist.collectives import total
 from nfdist.errors import PartitionError
 from nfdist.store.source_graph import SourceGraph
+from nfdist.world import World
 
 MOST_AT_A_NODE = 1e30  # 1 / sqrt(this) twice, as an edge is divided by the degrees of both ends, is a float32 in full
 
@@ -39,9 +42,10 @@ class EdgeWeights:
         for totals, ends in zip(self._totals, (targets, sources), strict=False):
             np.add.at(totals, ends, weights)
 
-    def checked(self) -> NDArray[np.float32]:
-        """All weights, refused where those of a node are too large together."""
-        for totals in self._totals:
+    def checked(self, world: World) -> NDArray[np.float32]:
+        """All weights, refused where those of a node are too large together. Every rank must call this."""
+        for own in self._totals:
+            totals = total(world, torch.from_numpy(own), "weights").numpy()
             for node in np.flatnonzero(totals > MOST_AT_A_NODE)[:1]:
                 raise PartitionError(
                     f"{self._graph.name}: the edge weights of node {self._graph.original_ids[node]!s:.100} sum to "

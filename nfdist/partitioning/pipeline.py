@@ -6,97 +6,110 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from nfdist import log
+from nfdist.collectives import largest, raised_on_all_ranks, together, total
 from nfdist.errors import PartitionError
 from nfdist.files import existing_ancestor
-from nfdist.memory import MemoryWatch, format_bytes, host_bytes, peak_resident_bytes, private_bytes
-from nfdist.partitioning.assign import assign, check_parts, read_assignment
-from nfdist.partitioning.ordering import order_edges
-from nfdist.partitioning.planning import choose_method, least_bytes, metis_bytes, plan
+from nfdist.memory import MemoryWatch, format_bytes, host_bytes, peak_resident_bytes
+from nfdist.partitioning.assign import check_parts
+from nfdist.partitioning.dividing import divide
+from nfdist.partitioning.planning import least_bytes, plan
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceCounts, counts, load
 from nfdist.partitioning.sources.formats.source_format import Located
 from nfdist.partitioning.sources.locate import locate
 from nfdist.partitioning.sources.raw_graph import NO_EDGES
-from nfdist.partitioning.streaming import least_memory
-from nfdist.partitioning.workspace import Workspace
-from nfdist.remote import fetched
+from nfdist.partitioning.workspace import ALONE, Workspace
+from nfdist.remote import fetched, refuse_uri, without_file_scheme
 from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.cache import sent
 from nfdist.store.manifest import Manifest
 from nfdist.store.source_graph import SourceGraph
-from nfdist.store.writing import write_partition
+from nfdist.store.writing import part_shares, write_partition
+from nfdist.world import World
 
 _ASIDE_CHARACTERS = 60  # what a name gains while its directory is written
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was written, and the seconds of every stage."""
+    """What was written, the seconds of every stage, what the rank that held the most held, and what all ranks sent."""
 
     manifest: Manifest
     seconds: dict[str, float] = field(default_factory=dict)
     peak_private_bytes: int = 0
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """The largest resident set of this process so far."""
-        return peak_resident_bytes()
+    peak_memory_bytes: int = 0
+    sent_bytes: int = 0
 
 
-def partition(recipe: Recipe) -> Outcome:
+def partition(recipe: Recipe, world: World = ALONE, local_size: int = 1) -> Outcome:
     """Write the partition that a recipe describes; the directory must not exist yet.
 
-    Either end may be a URI: a source is fetched first, and what is to be elsewhere is sent there in the end.
+    Either end may be a URI: a source is fetched first, and what is to be elsewhere is sent there in the end. Of a world
+    of several ranks, `local_size` of them on a host, each reads a share and writes parts of its own, of which every
+    host then has those of its ranks. Every rank must call this with the same recipe.
     """
-    with sent(recipe.out) as out, fetched(recipe.source, PartitionError) as source:
-        return _partition(recipe, source, out)
+    with ExitStack() as stack:
+        if world.size > 1:
+            refuse_uri("--out", without_file_scheme(recipe.out), "workers write to folders of their hosts: name one")
+        out = stack.enter_context(sent(recipe.out))
+        source = together(world, lambda: stack.enter_context(fetched(recipe.source, PartitionError)), PartitionError)
+        return _partition(recipe, source, out, world, local_size)
 
 
-def _partition(recipe: Recipe, source: str, out: Path) -> Outcome:
+def _partition(recipe: Recipe, source: str, out: Path, world: World, local_size: int) -> Outcome:
     """From a source on this host to a directory on this host; the recipe is recorded as the user gave it."""
-    located = locate(source)  # a source that is not there should not look like one that was begun
-    _check_out(out, located)
-    _check_memory(recipe, located, out)
-    if recipe.assignment and not _is_file(recipe.assignment):
-        raise PartitionError(f"assignment {recipe.assignment:.200} is not a file: give one part number a line")
+    together(world, lambda: _check_before(recipe, source, out, local_size / world.size), PartitionError)
     seconds: dict[str, float] = {}
-    with log.progress(4, f"partition {recipe.source}") as progress, MemoryWatch() as watch:
+    title = f"partition {recipe.source}"
+    shown = log.progress(4, title) if world.rank == 0 else nullcontext(log.Silent())
+    with shown as progress, MemoryWatch() as watch, ExitStack() as stack:
         told = _Told(progress)
 
         @contextmanager
         def stage(name: str) -> Iterator[None]:
             started = time.perf_counter()
             told.begin(name)
-            yield
+            with world.watch.doing(name):
+                yield
             seconds[name] = time.perf_counter() - started
             progress.advance(note=f"{name} {seconds[name]:.1f} s")
 
-        with Workspace.within(recipe.memory_bytes, out, told) as workspace:
-            with stage("read"):
-                graph = load(source, recipe.options, workspace)
-                if not recipe.assignment:
-                    check_parts(graph, recipe.parts)  # before anything is told of a graph that is refused
-                _check_room(recipe, graph, out)
-            for note in (*_shown_columns(graph), *graph.notes):
-                log.notice(note)
-            with stage("order edges"):
-                in_edges = order_edges(graph, recipe.directed, workspace)
-            with stage("divide"):
-                recipe = _with_method(recipe, in_edges, workspace)
-                assignment = _divide(recipe, graph, in_edges, workspace, out)
-            graph = replace(graph, sources=NO_EDGES, targets=NO_EDGES, weights=None)  # they are ordered now
-            workspace.engine.close()  # its memory and disk are needed no more
-            with stage("write"):
-                manifest = _write(recipe, graph, in_edges, assignment, out, workspace)
-    return Outcome(manifest, seconds, watch.peak_private_bytes)
+        limits = Workspace.within(recipe.memory_bytes, out, told, world, local_size)
+        workspace = together(world, lambda: stack.enter_context(limits), PartitionError)
+        with stage("read"), raised_on_all_ranks():
+            graph = load(source, recipe.options, workspace)
+            if not recipe.assignment:
+                check_parts(graph, recipe.parts)  # before anything is told of a graph that is refused
+        together(world, lambda: _check_room(recipe, graph, out, local_size), PartitionError)
+        for note in (*_shown_columns(graph), *graph.notes) if world.rank == 0 else ():
+            log.notice(note)
+        recipe, assignment, in_edges = divide(recipe, graph, workspace, stage, existing_ancestor(out) / out.name)
+        graph = replace(graph, sources=NO_EDGES, targets=NO_EDGES, weights=None)  # they are ordered now
+        workspace.engine.close()  # its memory and disk are needed no more
+        with stage("write"):
+            manifest = _write(recipe, graph, in_edges, assignment, out, workspace)
+    held = torch.tensor([watch.peak_private_bytes, peak_resident_bytes()])
+    private, resident = largest(world, held, "memory").tolist()
+    sent_bytes = int(total(world, torch.tensor([world.watch.sent_bytes]), "traffic"))
+    return Outcome(manifest, seconds, private, resident, sent_bytes)
+
+
+def _check_before(recipe: Recipe, source: str, out: Path, share: float) -> None:
+    """Refuse what is known to fail before anything is read; `share` of the graph is for this host."""
+    located = locate(source)  # a source that is not there should not look like one that was begun
+    _check_out(out, located)
+    _check_memory(recipe, located, out, share)
+    if recipe.assignment and not _is_file(recipe.assignment):
+        raise PartitionError(f"assignment {recipe.assignment:.200} is not a file: give one part number a line")
 
 
 def _write(
@@ -107,7 +120,9 @@ def _write(
     out: Path,
     workspace: Workspace,
 ) -> Manifest:
-    written = itertools.accumulate(np.bincount(assignment, minlength=recipe.parts).tolist())
+    own = part_shares(workspace.world, recipe.parts).own
+    written = list(itertools.accumulate(np.bincount(assignment, minlength=recipe.parts)[own].tolist()))
+    done = iter(written)
     return write_partition(
         out,
         graph,
@@ -117,40 +132,12 @@ def _write(
         recipe.parts,
         recipe.as_dict(),
         recipe.directed,
-        progress=lambda rows: workspace.told(next(written), graph.num_nodes),
+        progress=lambda rows: workspace.told(next(done), written[-1]),
         edges_at_once=workspace.rows_at_once,
         weights=None if in_edges.weights is None else in_edges.weights.numpy(),
         scratch=workspace.scratch,
+        world=workspace.world,
     )
-
-
-def _with_method(recipe: Recipe, in_edges: Adjacency, workspace: Workspace) -> Recipe:
-    """The recipe with a method: METIS, which cuts the fewest edges, where its estimate fits into memory."""
-    if recipe.assignment:
-        return recipe
-    stored = in_edges.num_edges * (1 + recipe.directed)  # METIS takes both directions of every edge
-    held, limit = private_bytes(), workspace.memory_bytes or host_bytes()
-    needed, streamed = held + metis_bytes(in_edges.num_nodes, stored), held + least_memory(in_edges.num_nodes)
-    of = "--memory" if workspace.memory_bytes else "this machine's memory"
-    told = f"METIS needs about {needed / 2**30:,.1f} GiB of the {limit / 2**30:,.1f} GiB of {of}"
-    method = choose_method(recipe, needed, streamed, limit)
-    if not recipe.method:
-        log.notice(f"the nodes are divided by --method {method}: {told}")
-    elif method == "metis" and workspace.memory_bytes and needed > limit and recipe.parts > 1:
-        raise PartitionError(f"{told}: give more, or choose --method stream or random")
-    return replace(recipe, method=method)
-
-
-def _divide(
-    recipe: Recipe, graph: SourceGraph, in_edges: Adjacency, workspace: Workspace, out: Path
-) -> NDArray[np.int64]:
-    """The part of every row, as a file says or by the method of the recipe."""
-    if recipe.assignment:
-        return read_assignment(Path(recipe.assignment), graph, recipe.parts)
-    both_ways = order_edges(graph, False, workspace) if recipe.directed and recipe.method != "random" else in_edges
-    room = recipe.memory_bytes and recipe.memory_bytes // 2  # of the limit alone: what is held differs from run to run
-    beside = existing_ancestor(out) / out.name  # on the disk of the partition
-    return assign(graph, both_ways, recipe.parts, recipe.method, recipe.options.seed, True, room, beside)
 
 
 class _Told:
@@ -190,7 +177,7 @@ def _check_out(out: Path, located: Located) -> None:
         raise PartitionError(f"{out} is inside its own source {folder}: choose an --out elsewhere")
 
 
-def _check_memory(recipe: Recipe, located: Located, out: Path) -> None:
+def _check_memory(recipe: Recipe, located: Located, out: Path, share: float) -> None:
     """Refuse a made graph that this machine cannot hold; files are limited by their own size."""
     if "scale" not in located.format.options:
         return
@@ -198,7 +185,7 @@ def _check_memory(recipe: Recipe, located: Located, out: Path) -> None:
     memory = recipe.memory_bytes or host_bytes()
     for needed, available, what in (
         (planned.peak_bytes, memory, "--memory allows" if recipe.memory else "this machine has"),
-        (planned.disk_bytes + planned.scratch_bytes, _free_bytes(out), "its disk has free"),
+        ((planned.disk_bytes + planned.scratch_bytes) * share, _free_bytes(out), "its disk has free"),
     ):
         if needed > available:
             raise PartitionError(
@@ -207,15 +194,15 @@ def _check_memory(recipe: Recipe, located: Located, out: Path) -> None:
             )
 
 
-def _check_room(recipe: Recipe, graph: SourceGraph, out: Path) -> None:
-    """Refuse a graph that was read, and cannot be ordered and written."""
-    found = SourceCounts.of_graph(graph)
+def _check_room(recipe: Recipe, graph: SourceGraph, out: Path, local_size: int) -> None:
+    """Refuse a graph that was read, and cannot be ordered and written; `local_size` ranks do so on this disk."""
+    found = replace(SourceCounts.of_graph(graph), nodes=graph.features.shape[0])  # of a share, if this is one
     least, limit = least_bytes(graph.num_nodes), recipe.memory_bytes
     if limit is not None and least > limit:
         text = f"--memory {recipe.memory} is too little for {graph.num_nodes:,} nodes: give at least "
         raise PartitionError(text + format_bytes(least))
     planned = plan(recipe, found)
-    needed, free = planned.disk_bytes + planned.stages[1].scratch_bytes, _free_bytes(out)
+    needed, free = local_size * (planned.disk_bytes + planned.stages[1].scratch_bytes), _free_bytes(out)
     if needed > free:
         raise PartitionError(
             f"the disk that holds {out.parent} has {free / 2**30:,.1f} GiB free, and ordering and writing this graph "

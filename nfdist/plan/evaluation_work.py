@@ -12,9 +12,9 @@ from nfdist.graph.counts import GraphCounts
 from nfdist.model.build import model_class, weights_dtype
 from nfdist.plan.work import Work, layer_products
 
-SETUP_CALLS = 3000  # the model, the graph, files and records of an evaluation, whatever its size
+SETUP_CALLS = 4000  # the model, the graph, files and records of an evaluation, whatever its size
 CHUNK_CALLS = 40  # of a chunk of rows in a sweep of a layer
-SMOOTHED_CALLS = 25  # of a chunk of rows in a sweep of smoothing
+SMOOTHED_CALLS = 30  # of a chunk of rows in a sweep of smoothing
 TRY_CALLS, TRY_PASSES = 50, 20  # of a candidate for the strengths of smoothing, besides its answers
 FEATURE_PASSES, ANSWER_PASSES = 40, 40  # of a row's features as they are read and checked, and of its answers
 EXPONENT_PASSES = 90  # of the random features of a row: an exponential takes as long as many numbers passed

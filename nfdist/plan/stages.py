@@ -1,6 +1,7 @@
 """The stages of a job and what each takes: memory a rank, traffic, disk and time, before anything is run."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from nfdist.evaluation.predict import NODES_AT_ONCE
 from nfdist.evaluation.sweep_memory import num_validated, row_numbers
@@ -9,14 +10,13 @@ from nfdist.model.build import model_class
 from nfdist.plan.evaluation_work import smoothing_work, sweep_work, writing_work
 from nfdist.plan.planned_job import DEVICE_CHUNK_BYTES, EVALUATION_BYTES, PlannedJob
 from nfdist.plan.work import Work, step_work
+from nfdist.store.hop_building import PATHS_PER_SECOND, HopSize
 from nfdist.training.batch_counts import count_batch
 from nfdist.training.step_traffic import step_traffic, summary_bytes
 
 METRICS_LINE_BYTES = 700
-PREDICTION_CALLS = 2500  # until a run, its states and new nodes are read
+PREDICTION_CALLS = 1500  # until a run, its states and new nodes are read
 PREDICTED_BYTES = 40  # of a node in predictions.parquet, as it is compressed
-PATH_BYTES = 18  # of a path while its part is made: its ends, and what a sparse product holds beside them
-PATHS_PER_SECOND = 2.5e7  # that one core follows
 NEIGHBOR_BYTES = 40  # of a new node's neighbor, as it is looked up
 STEP_SHARE = 0.9  # of what threads do by themselves, where they wait for each other after every operation of a step
 
@@ -52,12 +52,11 @@ def plan_hops(job: PlannedJob) -> PlannedStage | None:
     patterns = job.graph.patterns[: job.config.relation.num_patterns]
     if len(patterns) < 2:
         return None
-    degree, parts = patterns[0] / max(1, job.graph.nodes), max(1, len(job.graph.parts))
-    memory = EVALUATION_BYTES + 5 * patterns[0] + PATH_BYTES * max(patterns[1:]) / parts
-    disk = 4 * sum(patterns[1:]) + 8 * job.graph.nodes * (len(patterns) - 1)
-    paths = sum(pattern * degree for pattern in patterns[:-1])
-    seconds = paths / PATHS_PER_SECOND + disk / job.rates.rates.disk_written_bytes
-    return PlannedStage("hops", round(memory), 0, round(disk), seconds)
+    degree = patterns[0] / max(1, job.graph.nodes)
+    sizes = [HopSize(round(edges), round(before * degree), job.graph.nodes) for before, edges in pairwise(patterns)]
+    memory, disk = max(size.memory_bytes for size in sizes), sum(size.disk_bytes for size in sizes)
+    seconds = sum(size.paths for size in sizes) / PATHS_PER_SECOND + disk / job.rates.rates.disk_written_bytes
+    return PlannedStage("hops", round(EVALUATION_BYTES + memory), 0, round(disk), seconds)
 
 
 def plan_training(job: PlannedJob) -> PlannedStage:
@@ -66,7 +65,7 @@ def plan_training(job: PlannedJob) -> PlannedStage:
     train, batch = config.train, count_batch(config, graph, job.ranks)
     accumulated = min(train.accumulate, batch.batches)
     sent = step_traffic(config, graph, batch, job.ranks)
-    work = step_work(config, graph, batch).times(accumulated)
+    work = step_work(config, graph, batch, job.ranks).times(accumulated)
     waiting = 1.0 if job.threads == 1 else STEP_SHARE
     step_seconds = work.seconds(job.speed) / waiting + _sending_seconds(job, sent)
     steps = -(-batch.batches // accumulated) * train.epochs * len(train.seeds)
@@ -148,7 +147,7 @@ def _swept_traffic(job: PlannedJob) -> float:
 
 
 def _sweep_work(job: PlannedJob) -> Work:
-    own = _own(job) if model_class(job.config.model.name).sweeps else job.graph.nodes
+    own = _own(job) if model_class(job.config.model.name).divides else job.graph.nodes
     return sweep_work(job.config, job.graph, own)
 
 

@@ -13,6 +13,7 @@ from nfdist.graph.counts import GraphCounts
 from nfdist.model.build import model_class, weights_dtype
 from nfdist.plan.rates import HostRates
 from nfdist.training.batch_counts import BatchCounts
+from nfdist.training.recomputing import recomputes
 
 CALL_SECONDS = 2e-5  # of one of torch's operations
 STEP_CALLS, LAYER_CALLS = 150, 120  # in a training step besides its layers, and in each of these
@@ -20,10 +21,11 @@ KEPT_PASSES = 60  # of the log features of a row, forward and backward, the edge
 STATE_PASSES = 24  # of a hidden state of a row, likewise
 NOISE_PASSES = 40  # of the noise of a key
 DRAW_PASSES = 10.0  # of what chunks make of a row for all draws: these stay in caches
-FEATURE_PASSES = 6
+FEATURE_PASSES = 12
 EDGE_PASSES = 150.0  # bytes of an edge of a batch while it is made
 SCANNED_BYTES = 24.0  # of an edge of the graph that is looked at for a batch
 BACKWARD = 4.5  # products of a step for one of its forward pass
+AGAIN = 0.95  # of the work on a layer that is made again in the backward pass, a piece of rows and edges at a time
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Work:
         )
 
 
-def step_work(config: Config, graph: GraphCounts, batch: BatchCounts) -> Work:
+def step_work(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: int = 1) -> Work:
     """A training step on one batch, and the making of the batch."""
     item, n, f, c = weights_dtype(config).itemsize, batch.nodes, graph.features, config.model.channels
     sweeps = model_class(config.model.name).sweeps
@@ -69,6 +71,8 @@ def step_work(config: Config, graph: GraphCounts, batch: BatchCounts) -> Work:
         return work + _baseline_work(config, batch, item)
     layer = layer_products(config, batch.nodes, len(batch.edges), training=True).times(BACKWARD)
     layer += _step_passes(config, batch, item)
+    if recomputes(config.train, graph.nodes, ranks):
+        layer += layer.times(AGAIN)
     convolutions = Work(2 * BACKWARD * n * c**2, STATE_PASSES * n * c * item, 2 * _edges(batch) * c * item)
     return work + layer.times(config.model.layers) + convolutions.times(config.model.graph_layers)
 

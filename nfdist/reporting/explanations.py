@@ -14,6 +14,7 @@ from nfdist.reporting.structure import LayerAttention, Structure
 from nfdist.reporting.words import counted, escaped, kind, number, percent
 
 MOST_IN_HEAT = 60
+FEW_IN_HEAT = 3  # a square that is no higher than the chart beside it
 
 
 def answers_section(facts: RunFacts) -> str:
@@ -39,9 +40,8 @@ def answers_section(facts: RunFacts) -> str:
         places = [place for place, one in enumerate(answers.classes) if one.support or one.answered]
         counts = answers.confusion[np.ix_(places, places)].tolist()
         names = [answers.classes[place].name for place in places]
-        found.append(
-            card("Confusion, by share of the true class", pictures.heat(counts, names, "confusion matrix"), high=True)
-        )
+        square = pictures.heat(counts, names, "confusion matrix")
+        found.append(card("Confusion, by share of the true class", square, high=len(names) > FEW_IN_HEAT))
     title = "Questions" if answers.confusion is None else "Classes"
     rows = [
         [one.name, *(_meter(value) for value in (one.precision, one.recall, one.f1)), f"{one.support:,}"]

@@ -79,7 +79,7 @@ def _roc(points: Sequence[tuple[float, float]], others: str, label: str, width: 
     drawing.path([(sideways.place(x), up.place(y)) for x, y in points], COLORS[0], 2)
     for x, y in points:
         tip = f"{y:.1%} found\n{x:.1%} {others}"
-        drawing.dot(sideways.place(x), up.place(y), COLORS[0], radius=5, fill_opacity="0", data_tip=tip)
+        drawing.dot(sideways.place(x), up.place(y), COLORS[0], radius=5, fill_opacity="0", stroke="none", data_tip=tip)
     return drawing.inline(label, data_plot="roc")
 
 

@@ -93,7 +93,7 @@ def _training(facts: RunFacts) -> str:
         return card("", note("The training has made no step yet."), wide=True)
     found = [card("Loss of the training steps", _by_seed(course, "loss", "loss of every step"))]
     if any(one.scores[split] for one in course.seeds for split in SPLITS):
-        found.append(card(f"{course.metric} by epoch", _score_lines(course)))
+        found.append(card(f"Scores by epoch, {course.metric}", _score_lines(course)))
         losses = [
             charts.Series(split, one.losses[split], SPLIT_COLORS[split], whose=_whose(one.seed, course))
             for split in SPLITS

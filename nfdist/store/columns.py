@@ -151,12 +151,12 @@ def _joined_texts(pieces: Callable[[], Iterator[Any]], count: int, scratch: Scra
         row += len(piece)
     text, row = scratch.array(int(offsets[-1]), np.uint8), 0
     for piece in pieces():
-        text[offsets[row] : offsets[row + len(piece)]] = _bytes_of(piece.cast(pa.large_string()))
+        text[offsets[row] : offsets[row + len(piece)]] = bytes_of(piece.cast(pa.large_string()))
         row += len(piece)
     return pa.Array.from_buffers(pa.large_string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
-def _bytes_of(texts: Any) -> NDArray[np.uint8]:
+def bytes_of(texts: Any) -> NDArray[np.uint8]:
     """The bytes of an array of large strings, one after another."""
     _, offsets, content = texts.buffers()
     if not len(texts):
@@ -209,15 +209,29 @@ def stack_lists(column: pa.ChunkedArray, where: str, width: int | None = None, d
 
 def check_lists(column: pa.ChunkedArray, where: str, width: int | None = None) -> int:
     """The length of all lists of a column, refused where one has another than the first or `width`."""
+    widths = list_lengths(column, where)
+    wanted = (int(widths[0]) if len(widths) else 0) if width is None else width
+    refuse_ragged(where, *ragged(widths, wanted), wanted)
+    return wanted
+
+
+def list_lengths(column: pa.ChunkedArray, where: str) -> NDArray[Any]:
+    """The lengths of all lists, which must hold numbers."""
     inner = column.type.value_type
     if not is_number(inner):
         raise PartitionError(f"{where}: lists must hold numbers, got {inner}")
-    widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    wanted = (int(widths[0]) if len(widths) else 0) if width is None else width
+    lengths: NDArray[Any] = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    return lengths
+
+
+def ragged(widths: NDArray[Any], wanted: int, before: int = 0) -> tuple[int, str]:
+    """How many lists have another length, and the first of these, with so many rows `before` all of them."""
     wrong = np.flatnonzero(widths != wanted)
-    if len(wrong):
-        raise PartitionError(
-            f"{where}: {len(wrong)} lists are ragged, the first in row {wrong[0] + 1} with {widths[wrong[0]]} values "
-            f"instead of {wanted}: give all the same length"
-        )
-    return wanted
+    return len(wrong), f"row {before + wrong[0] + 1} with {widths[wrong[0]]} values" if len(wrong) else ""
+
+
+def refuse_ragged(where: str, count: int, first: str, wanted: int) -> None:
+    """Refuse what `ragged` found, if anything."""
+    if count:
+        text = f"{where}: {count} lists are ragged, the first in {first} instead of {wanted}: give all the same length"
+        raise PartitionError(text)

@@ -1,6 +1,7 @@
 """DistributedStore: rows and edges of all nodes for ranks that hold only some of the parts each; the rest travels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TypeVar
 
 import torch
@@ -77,6 +78,25 @@ class DistributedStore(Description):
         dtype = getattr(torch, integer_type(max(len(targets), len(batch), len(positions))).__name__)
         columns = None if sources is None else len(batch)
         return Adjacency(indptr.to(dtype), positions.to(dtype), columns, edge_weights)
+
+    def with_in_edges(self, in_edges: Sequence[Adjacency]) -> "DistributedStore":
+        """`Store.with_in_edges`, for the parts held here: other ranks have those of theirs."""
+        made = copy(self)
+        made.local = self.local.with_in_edges(in_edges)
+        return made
+
+    def in_degrees(self, node_ids: Tensor) -> Tensor:
+        """`Store.in_degrees`."""
+        asked, place = self._ask(*self._checked(node_ids))
+        found = self._together(lambda: [self.local.in_degrees(ids) for ids in asked])
+        return torch.cat(exchange(self.world, found, "rows")).index_select(0, place)
+
+    def in_neighbors(self, node_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """`Store.in_neighbors`."""
+        asked, place = self._ask(*self._checked(node_ids))
+        found = self._together(lambda: [self.local.in_neighbors(ids) for ids in asked])
+        indptr, sources, _ = self._compressed_rows([counts for counts, _ in found], [some for _, some in found], place)
+        return indptr.diff(), sources
 
     def _checked(self, *node_ids: Tensor) -> list[Tensor]:
         return self._together(lambda: [torch.from_numpy(self.checked(ids)) for ids in node_ids])

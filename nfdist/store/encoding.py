@@ -39,11 +39,13 @@ def category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if is_text(column.type):
         return column
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        # How pandas writes integers of which some are missing.
         column = column.cast(pa.float64())
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        if pc.all(pc.equal(pc.floor(column), column)).as_py() is not False:
-            column = column.cast(pa.int64(), safe=False)
+        # Integers of which some are missing are whole numbers to pandas. Each is judged by itself: no other row, which
+        # may be in another batch or with another rank, changes how it is written.
+        whole = pc.and_(pc.equal(pc.floor(column), column), pc.less(pc.abs(column), 2.0**63))
+        integers = pc.if_else(whole, column, 0.0).cast(pa.int64()).cast(pa.string())
+        return pc.if_else(whole, integers, column.cast(pa.string()))
     return column.cast(pa.string())
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nfdist import seeds
+from nfdist.store.row_shares import RowShares
 from nfdist.store.schema import Schema
 
 UNASSIGNED, TRAIN, VALID, TEST = 0, 1, 2, 3  # a node's split, as stored
@@ -21,6 +22,9 @@ class SourceGraph:
     for none, or [n, questions] of 0, 1 and -1 for multi-label tasks; `split` is int8 [n] of the four numbers above.
     A NaN is a gap, in features that a `schema` says may have some; without one, features and classes have no names.
     Edges run from sources to targets, exactly as the source lists them; `weights` stand beside them, or there are none.
+
+    Of a world of several ranks each has the features of its `shares` of the nodes, and edges of its own, the first of
+    which has the number `first_edge` in the list; all else is of the whole graph.
     """
 
     name: str
@@ -35,6 +39,8 @@ class SourceGraph:
     notes: tuple[str, ...] = field(default=())
     schema: Schema | None = None
     weights: NDArray[Any] | None = None
+    shares: RowShares | None = None
+    first_edge: int = 0
 
     @property
     def num_nodes(self) -> int:

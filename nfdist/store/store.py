@@ -22,7 +22,7 @@ from nfdist.store.id_index import IdIndex
 from nfdist.store.induced import EDGES_AT_ONCE, Induction
 from nfdist.store.manifest import MANIFEST_NAME, Manifest, Part
 from nfdist.store.mapped import MappedPart
-from nfdist.store.ranges import Integers
+from nfdist.store.ranges import Integers, joined, offsets
 from nfdist.store.rows import Group, dense_rows, sparse_rows, sparse_slice
 from nfdist.store.source_graph import SPLIT_NAMES
 
@@ -110,6 +110,7 @@ class GraphStore(Protocol):
     def induced(
         self, node_ids: Tensor, sources: Tensor | None = None, *, loops: bool = False, weights: bool = False
     ) -> Adjacency: ...
+    def with_in_edges(self, in_edges: Sequence[Adjacency]) -> "GraphStore": ...
 
 
 class Store(Description):
@@ -226,6 +227,34 @@ class Store(Description):
     def in_edges_of(self, part: int, rows: Integers) -> tuple[NDArray[np.int64], Integers, NDArray[Any]]:
         """Where the sources of each of a part's rows begin, how many there are, and source node ids, on the disk."""
         return self._part(part).in_edges_of(rows)
+
+    def part_numbers(self, node_ids: Integers) -> NDArray[np.uint16]:
+        """The part of each node; a partition has fewer parts than such a number can tell."""
+        return np.searchsorted(self._bounds[1:], node_ids, side="right").astype(np.uint16)
+
+    def in_degrees(self, node_ids: Tensor) -> Tensor:
+        """How many in-edges each node has, as they are stored; int64 [k]."""
+        ids = self.checked(node_ids)
+        degrees = np.empty(len(ids), dtype=np.int64)
+        for part, positions, rows in self._groups(ids):
+            degrees[positions] = part.in_edges_of(rows)[1]
+        return torch.from_numpy(degrees)
+
+    def in_neighbors(self, node_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """How many in-edges each node has, int64 [k], and the sources of all, a node's after those of the one before.
+
+        As they are stored: an edge that a directed graph lists twice is there twice.
+        """
+        ids = self.checked(node_ids)
+        found = [(positions, *part.in_edges_of(rows)) for part, positions, rows in self._groups(ids)]
+        counts = np.empty(len(ids), dtype=np.int64)
+        for positions, _, count, _ in found:
+            counts[positions] = count
+        ends = offsets(counts)
+        neighbors = np.empty(int(ends[-1]), self.manifest.index_type)
+        for positions, starts, count, sources in found:
+            neighbors[joined(ends[positions], count)] = sources.take(joined(starts, count))
+        return torch.from_numpy(counts), torch.from_numpy(neighbors)
 
     def in_edge_weights(self, part: int, start: int, stop: int) -> Tensor:
         """What stands beside the sources that `in_edges` gives for these rows, in a partition with weights."""

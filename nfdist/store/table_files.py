@@ -93,7 +93,7 @@ class Table:
         There NA, null and the like are missing values, except in `verbatim` columns, where they are words. What has no
         room in the memory of `scratch` passes in batches into a file there.
         """
-        if scratch is not None and not scratch.has_room(sum(map(_expected_bytes, self.files))):
+        if scratch is not None and not scratch.has_room(sum(map(expected_bytes, self.files))):
             return self._read_in_batches(names, types, verbatim, scratch)
         parts = []
         for file in self.files:
@@ -126,39 +126,57 @@ class Table:
         scratch: Scratch,
     ) -> Rows:
         """The same rows, mapped from a file; texts are not numbered there."""
-        kinds = [self._kinds(file, names, types) for file in self.files]
-        with reading(self.files[0].parent):
-            schema = pa.unify_schemas(kinds, promote_options="permissive")
-            for name in self.in_folders.intersection(names):
-                schema = schema.set(schema.get_field_index(name), pa.field(name, self._kind_in_folders(name)))
+        kinds = {file: self.kinds(file, names, types) for file in self.files}
+        schema = self.unified(list(kinds.values()))
         counts = dict.fromkeys(self.files, 0)
 
         def batches() -> Iterator[Any]:
-            for file, kind in zip(self.files, kinds, strict=True):
-                inside = _folder_columns(self.root, file)
-                own = [name for name in names if name not in inside]
-                with reading(file):
-                    read = (
-                        csv_files.read_batches(file, own, dict(zip(kind.names, kind.types, strict=True)), verbatim)
-                        if self.is_csv
-                        else parquet_batches(file, own, _ROWS_AT_ONCE)
-                    )
-                    for batch in read:
-                        part = pa.Table.from_batches([batch])
-                        for name in inside:
-                            part = part.append_column(name, pa.array([inside[name]] * len(part), pa.string()))
-                        counts[file] += len(part)
-                        yield from part.select(list(names)).cast(schema).to_batches()
+            for file in self.files:
+                for part in self.batches(file, kinds[file], verbatim, schema):
+                    counts[file] += len(part)
+                    yield part
 
         return Rows(spooled(batches(), schema, scratch), tuple(counts.items()))
 
-    def _kinds(self, file: Path, names: Sequence[str], types: Mapping[str, pa.DataType] | None) -> pa.Schema:
+    def kinds(self, file: Path, names: Sequence[str], types: Mapping[str, pa.DataType] | None) -> pa.Schema:
         """What the columns of a file are read as."""
         inside = _folder_columns(self.root, file)
         own = [name for name in names if name not in inside]
         with reading(file):
             found = csv_files.read_types(file, own, types) if self.is_csv else parquet_types(file, own)
         return pa.schema([(name, pa.string() if name in inside else found[name]) for name in names])
+
+    def unified(self, kinds: Sequence[pa.Schema]) -> pa.Schema:
+        """What the columns of all files are together."""
+        with reading(self.files[0].parent):
+            schema = pa.unify_schemas(kinds, promote_options="permissive")
+            for name in self.in_folders.intersection(schema.names):
+                schema = schema.set(schema.get_field_index(name), pa.field(name, self._kind_in_folders(name)))
+        return schema
+
+    def batches(
+        self,
+        file: Path,
+        kinds: pa.Schema,
+        verbatim: Sequence[str],
+        schema: pa.Schema,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> Iterator[Any]:
+        """The columns of `kinds` of a file, as those of `schema`; of a Parquet file maybe some of its rows."""
+        inside = _folder_columns(self.root, file)
+        own = [name for name in kinds.names if name not in inside]
+        with reading(file):
+            read = (
+                csv_files.read_batches(file, own, dict(zip(kinds.names, kinds.types, strict=True)), verbatim)
+                if self.is_csv
+                else parquet_batches(file, own, _ROWS_AT_ONCE, start, stop)
+            )
+            for batch in read:
+                part = pa.Table.from_batches([batch])
+                for name in inside:
+                    part = part.append_column(name, pa.array([inside[name]] * len(part), pa.string()))
+                yield from part.select(kinds.names).cast(schema).to_batches()
 
     def _kind_in_folders(self, name: str) -> pa.DataType:
         values = [_folder_columns(self.root, file)[name] for file in self.files]
@@ -258,7 +276,7 @@ def _folder_columns(root: Path, file: Path) -> dict[str, str | None]:
     return {unquote(name): None if value == _HIVE_NULL else unquote(value) for name, value in pairs}
 
 
-def _expected_bytes(file: Path) -> int:
+def expected_bytes(file: Path) -> int:
     """About what a file takes in memory."""
     return _EXPANSION * file.stat().st_size
 

@@ -1,28 +1,35 @@
 """Write a graph as a partition: nodes renumbered so that a part owns one range, part by part, whole or not at all."""
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 
+from nfdist.collectives import gather_text, total
 from nfdist.errors import PartitionError
-from nfdist.files import written_aside
 from nfdist.scratch import Scratch
 from nfdist.store.arrow_files import integer_type, rows_of, write_columns
 from nfdist.store.columns import repeated_ids, sorting, take_ids
 from nfdist.store.gate import StoredFile, WholeFile, recorded
+from nfdist.store.given_rows import GivenRows, as_slice
 from nfdist.store.manifest import FORMAT_VERSION, IDS_FILE, WEIGHTS, Manifest, Part, part_directory, part_file
 from nfdist.store.ranges import Integers, joined, offsets, pieces
+from nfdist.store.row_shares import RowShares
 from nfdist.store.schema import Schema
 from nfdist.store.source_graph import SPLIT_NAMES, TRAIN, SourceGraph
+from nfdist.store.written_together import written_together
+from nfdist.world import World
 
 EDGES_AT_ONCE = 1 << 22
-ROWS_AT_ONCE = 1 << 16
+ALONE = World()
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,10 @@ class Renumbering:
     def rows_of_part(self, part: int) -> Integers:
         return self.rows[self.bounds[part] : self.bounds[part + 1]]
 
+    def rows_of_parts(self, part: int, stop: int) -> Integers:
+        """Those of a part before `stop`, and none of others."""
+        return self.rows_of_part(part) if part < stop else self.rows[:0]
+
 
 def write_partition(
     directory: Path | str,
@@ -62,11 +73,15 @@ def write_partition(
     edges_at_once: int = EDGES_AT_ONCE,
     weights: NDArray[np.float32] | None = None,
     scratch: Scratch | None = None,
+    world: World = ALONE,
 ) -> Manifest:
     """Write the graph with in-edges sources[indptr[t] : indptr[t + 1]] of row t; the directory must not exist.
 
     `weights` stand beside the sources; those of an edge that is there twice must be the same.
     `progress` is called after each part with the number of its nodes. Columns of one part at a time are in `scratch`.
+
+    Of a world of several ranks each writes the parts that are its own by `part_shares`, and has the in-edges of their
+    rows alone; every rank must call this. What all parts need is on every disk that has some.
     """
     scratch = scratch or Scratch()
     _check(graph, indptr, sources, assignment, num_parts)
@@ -74,39 +89,70 @@ def write_partition(
     original_ids = _arrow_ids(graph.original_ids)
     renumbering = Renumbering.by_part(assignment, num_parts)
     part_edges = np.bincount(assignment, weights=np.diff(indptr), minlength=num_parts)
-    index_type = integer_type(max(graph.num_nodes, int(part_edges.max())))
-    parts: list[Part] = []
+    index_type = integer_type(max(graph.num_nodes, int(total(world, torch.from_numpy(part_edges), "edges").max())))
+    shares = part_shares(world, num_parts)
+    numbers = range(num_parts)[shares.own]
+    own_parts: list[Part] = []
     files: dict[str, StoredFile | WholeFile] = {}
     needed_bytes = _size_bytes(graph, len(sources), original_ids, index_type, weights is not None)
-    with written_aside(Path(directory), needed_bytes, "partition", PartitionError) as aside:
+    folders = [part_directory(number) for number in numbers]
+    rows_given = GivenRows(graph, scratch, world)
+    with written_together(world, Path(directory), needed_bytes, "partition", PartitionError, folders) as (aside, leads):
 
         def store(name: str, columns: dict[str, Any]) -> None:
             write_columns(aside / name, columns)
             files[name] = recorded(aside / name)
 
-        store(IDS_FILE, _sorted_ids(original_ids, renumbering.node_ids.astype(index_type, copy=False), scratch))
-        for number in range(num_parts):
+        if leads:
+            store(IDS_FILE, _sorted_ids(original_ids, renumbering.node_ids.astype(index_type, copy=False), scratch))
+        for turn in range(int(np.diff(shares.bounds).max())):
+            everyones = [renumbering.rows_of_parts(start + turn, stop) for start, stop in pairwise(shares.bounds)]
+            rows = everyones[world.rank]
+            given = rows_given.take(everyones)
+            if turn >= len(numbers):
+                continue
+            number = numbers[turn]
             (aside / part_directory(number)).mkdir()
-            rows = renumbering.rows_of_part(number)
-            for column, columns in _node_files(graph, original_ids, rows, scratch):
+            for column, columns in _node_files(graph, original_ids, rows, given, scratch):
                 store(part_file(number, column), columns)
+            del given, columns
             edges = _in_edges(indptr, sources, weights, rows, renumbering, index_type, edges_at_once, scratch)
             for name, values in zip(("indptr", "sources", WEIGHTS), edges, strict=True):
                 if values is not None:
                     store(part_file(number, name), {name: pa.array(values)})
-            parts.append(_part(graph, renumbering, number, edges[1]))
+            own_parts.append(_part(graph, renumbering, number, edges[1]))
             if progress:
                 progress(len(rows))
+        parts, files = _of_all_ranks(world, own_parts, files)
         manifest = _manifest(graph, original_ids, index_type, parts, files, recipe, directed)
-        manifest.write(aside)
+        if leads:
+            manifest.write(aside)
     return manifest
 
 
+def part_shares(world: World, num_parts: int) -> RowShares:
+    """Which parts every rank writes: consecutive ones, so that the ranks of a host have those of their host."""
+    return RowShares.equal(world, num_parts)
+
+
+def _of_all_ranks(
+    world: World, parts: list[Part], files: dict[str, StoredFile | WholeFile]
+) -> tuple[list[Part], dict[str, StoredFile | WholeFile]]:
+    """The parts and the files that the ranks have written, in the order of parts."""
+    if world.size == 1:
+        return parts, files
+    own = json.dumps([[asdict(part) for part in parts], {name: asdict(file) for name, file in files.items()}])
+    everyones = [json.loads(text) for text in gather_text(world, own, "manifest")]
+    found = {name: StoredFile(**file) for _, theirs in reversed(everyones) for name, file in theirs.items()}
+    names = dict.fromkeys(name for _, theirs in everyones for name in theirs)
+    return [Part(**part) for theirs, _ in everyones for part in theirs], {name: found[name] for name in names}
+
+
 def _node_files(
-    graph: SourceGraph, original_ids: Any, rows: Integers, scratch: Scratch
+    graph: SourceGraph, original_ids: Any, rows: Integers, given: tuple[NDArray[Any], ...], scratch: Scratch
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The names and columns of a part's node files, features first for their alignment."""
-    chosen = _as_slice(rows)
+    chosen = as_slice(rows)
     labels = graph.labels[chosen]
     table = {
         "original_id": take_ids(original_ids, rows, scratch),
@@ -114,38 +160,11 @@ def _node_files(
         "split": pa.array(graph.split[chosen].astype(np.int8, copy=False)),
     }
     if not scipy.sparse.issparse(graph.features):
-        yield "nodes", {"features": rows_of(_dense_rows(graph.features, chosen, rows, scratch)), **table}
+        yield "nodes", {"features": rows_of(given[0]), **table}
         return
     yield "nodes", table
-    indptr, indices, values = sparse_rows(graph.features, rows, scratch)
-    yield "features-indptr", {"indptr": pa.array(indptr)}
-    yield "features-indices", {"indices": pa.array(indices)}
-    yield "features-values", {"values": pa.array(values)}
-
-
-def _dense_rows(features: NDArray[Any], chosen: Any, rows: Integers, scratch: Scratch) -> NDArray[Any]:
-    """Some rows, in one piece."""
-    if isinstance(chosen, slice):
-        return np.ascontiguousarray(features[chosen])
-    taken = scratch.array((len(rows), features.shape[1]), features.dtype)
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        piece = slice(start, start + ROWS_AT_ONCE)
-        np.take(features, rows[piece], axis=0, out=taken[piece], mode="clip")
-    return taken
-
-
-def sparse_rows(features: Any, rows: Integers, scratch: Scratch) -> tuple[Integers, Integers, NDArray[Any]]:
-    """Some rows of a CSR array as its three parts, columns ascending within a row."""
-    index_type = _sparse_index_type(features)
-    indptr = offsets(np.diff(features.indptr)[rows], index_type)
-    indices = scratch.array(int(indptr[-1]), index_type)
-    values = scratch.array(int(indptr[-1]), features.dtype)
-    for piece in pieces(np.diff(indptr), EDGES_AT_ONCE):
-        some = features[rows[piece]]
-        some.sort_indices()
-        place = slice(*indptr[[piece.start, piece.stop]])
-        indices[place], values[place] = some.indices, some.data
-    return indptr, indices, values
+    for name, values in zip(("indptr", "indices", "values"), given, strict=True):
+        yield f"features-{name}", {name: pa.array(values)}
 
 
 def _in_edges(
@@ -258,21 +277,14 @@ def _sorted_ids(original_ids: Any, node_ids: Integers, scratch: Scratch) -> dict
     return {"original_id": original_ids, "node_id": pa.array(node_ids)}
 
 
-def _as_slice(rows: Integers) -> Any:
-    """Consecutive rows as a slice, which numpy takes without a copy."""
-    consecutive = len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1  # rows of a part are ascending
-    return slice(int(rows[0]), int(rows[-1]) + 1) if consecutive else rows
-
-
-def _sparse_index_type(features: Any) -> Any:
-    return integer_type(max(features.nnz, features.shape[1]))
-
-
 def _size_bytes(graph: SourceGraph, num_edges: int, original_ids: Any, index_type: Any, weighted: bool) -> int:
     """The bytes of the columns: the files add a little."""
     index_bytes = np.dtype(index_type).itemsize
     if scipy.sparse.issparse(graph.features):
-        entry_bytes = graph.features.dtype.itemsize + np.dtype(_sparse_index_type(graph.features)).itemsize
+        entry_bytes = (
+            graph.features.dtype.itemsize
+            + np.dtype(integer_type(max(graph.features.nnz, graph.features.shape[1]))).itemsize
+        )
         feature_bytes = graph.features.nnz * entry_bytes
     else:
         feature_bytes = graph.features.nbytes
@@ -302,9 +314,10 @@ def _check_columns(graph: SourceGraph) -> None:
         raise PartitionError(f"features are {features.dtype}: give float32 or float16")
     if labels.ndim not in (1, 2) or 0 in labels.shape[1:]:
         raise PartitionError(f"labels have the shape {list(labels.shape)}: give [nodes] or [nodes, questions]")
-    for name, rows in (("features", features), ("labels", labels), ("split", split)):
-        if rows.shape[0] != graph.num_nodes:
-            raise PartitionError(f"{name} have {rows.shape[0]} rows, the graph has {graph.num_nodes} nodes")
+    num_own = features.shape[0] if graph.shares is None else graph.num_nodes  # and of others no more than their share
+    for name, num_rows in (("features", num_own), ("labels", labels.shape[0]), ("split", split.shape[0])):
+        if num_rows != graph.num_nodes:
+            raise PartitionError(f"{name} have {num_rows} rows, the graph has {graph.num_nodes} nodes")
     if labels.dtype.kind not in "iub":
         raise PartitionError(f"labels are {labels.dtype}: give integers, with -1 for none")
     if labels.ndim == 2 and (labels.min() < -1 or labels.max() > 1):

@@ -3,13 +3,16 @@
 import torch
 from torch import Tensor
 
+from nfdist.collectives import together
 from nfdist.config import Config
 from nfdist.errors import ConfigError
 from nfdist.graph.division import divide
 from nfdist.graph.graph import Graph
+from nfdist.memory import host_bytes
 from nfdist.model.build import model_class
 from nfdist.store.source_graph import TRAIN
 from nfdist.training.sampling import Pools, Sampler, WholeGraph, part_owners
+from nfdist.training.step_memory import INDUCED_BYTES
 from nfdist.training.walks import Walks
 
 
@@ -20,7 +23,7 @@ def make_sampler(config: Config, graph: Graph, split: Tensor, ranks: int, seed: 
     if train.batch_nodes == 0:
         return WholeGraph(divide(store.parts, ranks))
     if train.sampling == "walks":
-        return Walks(store.local, ranks, train.batch_nodes, train.walk_length, seed)
+        return Walks(graph.loading_store, ranks, train.batch_nodes, train.walk_length, seed)
     wanted = trained if train.batch_from == "train" else torch.ones_like(trained)
     if train.sampling == "uniform":
         return Pools([wanted.nonzero()[:, 0]], None, ranks, train.batch_nodes, seed)
@@ -38,13 +41,20 @@ def _check(config: Config, graph: Graph, trained: Tensor, ranks: int) -> None:
             f'least 1 and relation.scope=rank, got {batch_nodes} and "{config.relation.scope}": set these, or use '
             "one rank"
         )
+    if batch_nodes == 0:
+        together(graph.loading, lambda: _refuse_beyond_memory(config, graph, ranks), ConfigError)
     if ranks > 1 and batch_nodes == 0 and (config.attention.scope, config.relation.scope) != ("world", "world"):
         raise ConfigError(
             f"train.batch_nodes = 0 divides the whole graph among {ranks} ranks, which needs "
             "attention.scope=world and relation.scope=world"
         )
-    if batch_nodes and config.train.sampling == "walks" and graph.store.remote:
+
+
+def _refuse_beyond_memory(config: Config, graph: Graph, ranks: int) -> None:
+    """Refuse to hold paths that are kept on disk since no memory has room for them."""
+    paths = graph.hops.num_paths // (1 if graph.store.remote else ranks)
+    if INDUCED_BYTES * paths > host_bytes():
         raise ConfigError(
-            f'train.sampling = "walks" needs all parts of {graph.store.directory} on every host: copy them or '
-            "use uniform"
+            f"train.batch_nodes = 0 with relation.order = {config.relation.order} takes {paths:,} paths at once, some "
+            f"{INDUCED_BYTES * paths / 2**30:,.0f} GiB, more than this host has: set train.batch_nodes or a lower order"
         )

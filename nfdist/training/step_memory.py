@@ -10,6 +10,7 @@ from nfdist.attention.ops.cpu.heavy_keys import few_are_heavy
 from nfdist.config import Config
 from nfdist.graph.counts import GraphCounts
 from nfdist.model.build import count_weights, model_class, weights_dtype
+from nfdist.model.recomputed import ROWS_AT_ONCE
 from nfdist.sparse.adjacency import EDGES_AT_ONCE
 from nfdist.training.batch_counts import BatchCounts
 from nfdist.training.recomputing import recomputes
@@ -60,8 +61,10 @@ def step_memory(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: i
         layer, state = _layer_numbers(config, graph, batch), batch.nodes * config.model.channels
         if recomputes(config.train, graph.nodes, ranks):  # one layer at a time beside the states
             kept = (config.model.layers + 1) * state + batch.nodes * graph.outputs
-            again = 6 * (config.model.heads * config.model.random_features + config.model.channels)
-            kept, more = kept * item, (batch.nodes * again + 5 * config.model.heads * EDGES_AT_ONCE) * item
+            row = config.model.heads * config.model.random_features + config.model.channels
+            edges = min(batch.edges[0], EDGES_AT_ONCE) if batch.edges else 0.0
+            again = 6 * row * batch.nodes + 4 * row * min(batch.nodes, ROWS_AT_ONCE)
+            kept, more = kept * item, (again + 5 * config.model.heads * edges) * item
         else:
             kept = (_input_numbers(config, graph, batch) + config.model.layers * layer.kept) * item
             more = layer.more * item

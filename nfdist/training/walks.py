@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nfdist import seeds
-from nfdist.store.store import Store
+from nfdist.collectives import largest
+from nfdist.store.distributed import DistributedStore
+from nfdist.store.store import GraphStore
 from nfdist.training.sampling import Position
 
 
@@ -18,15 +20,17 @@ class Walks:
     """Batches by position: every rank has walks of its own, drawn from the seed, its number and the rank alone.
 
     A walk goes against the direction of edges, from a node to a source of its in-edges, and stays where there is none.
+    Where ranks hold different parts each makes the moves that begin in its own, for the walks of all: then every rank
+    must take every batch.
     """
 
-    def __init__(self, store: Store, ranks: int, batch_nodes: int, walk_length: int, seed: int) -> None:
+    def __init__(self, store: GraphStore, ranks: int, batch_nodes: int, walk_length: int, seed: int) -> None:
         self._store, self._ranks, self._batch_nodes, self._seed = store, ranks, batch_nodes, seed
         self._walk_length = walk_length
         self._roots = batch_nodes // (walk_length + 1)
 
     def take(self, position: Position) -> tuple[list[Tensor], Position]:
-        batches = [self._visited(position.batch, rank) for rank in range(self._ranks)]
+        batches = self._visited(position.batch)
         if self.batches(position) == 1:
             return batches, Position(position.batch + 1, position.epoch + 1)
         consumed = sum(position.consumed) + self._ranks * self._batch_nodes
@@ -39,23 +43,29 @@ class Walks:
     def progress(self, position: Position) -> float:
         return position.epoch + sum(position.consumed) / self._store.num_nodes
 
-    def _visited(self, batch: int, rank: int) -> Tensor:
-        """The ascending ids of the nodes that a rank's walks meet."""
-        generator = seeds.numpy_generator(self._seed, "walks", batch, rank)
-        here = generator.integers(self._store.num_nodes, size=self._roots)
+    def _visited(self, batch: int) -> list[Tensor]:
+        """The ascending ids of the nodes that each rank's walks meet."""
+        streams = [seeds.numpy_generator(self._seed, "walks", batch, rank) for rank in range(self._ranks)]
+        here = np.stack([stream.integers(self._store.num_nodes, size=self._roots) for stream in streams])
         visited = [here]
         for _ in range(self._walk_length):
-            here = self._moved(here, generator.random(self._roots))
+            chances = np.stack([stream.random(self._roots) for stream in streams])
+            here = self._moved(here.ravel(), chances.ravel()).reshape(here.shape)
             visited.append(here)
-        return torch.from_numpy(np.unique(np.concatenate(visited)))
+        return [torch.from_numpy(np.unique(nodes)) for nodes in np.concatenate(visited, 1)]
 
     def _moved(self, here: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[np.int64]:
         """For every node the one of its in-edges' sources that a number in [0, 1) chooses."""
-        moved = here.copy()
-        for number, part in enumerate(self._store.parts):
+        local = self._store.local
+        moved = np.full_like(here, -1)
+        for number in local.held_parts:
+            part = local.parts[number]
             inside = np.flatnonzero((here >= part.start) & (here < part.stop))
-            starts, degrees, sources = self._store.in_edges_of(number, here[inside] - part.start)
+            starts, degrees, sources = local.in_edges_of(number, here[inside] - part.start)
             going = degrees > 0
             steps = (chances[inside] * degrees).astype(np.int64)
+            moved[inside] = here[inside]
             moved[inside[going]] = sources[(starts + steps)[going]]
+        if isinstance(self._store, DistributedStore):
+            moved = largest(self._store.world, torch.from_numpy(moved), "walks").numpy()
         return moved

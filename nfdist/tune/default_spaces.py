@@ -24,6 +24,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
         "model.jumping_knowledge": [False, True],
         "model.graph_layers": [0, 1, 2, 3],
         "model.branch_share": [0.2, 0.5, 0.8],
+        "model.feed_forward": [0, 2],
         "attention.noise_draws": [2, 10],
         "relation.gate": ["identity", "sigmoid", "none"],
         "train.edge_loss": [0.0, 0.1, 1.0],

@@ -43,6 +43,7 @@ def test_json_is_one_line_and_complete() -> None:
     report = json.loads(done.stdout)
     assert report["ready"] is True
     assert {"python", "nfdist", *packages.PACKAGES} == set(report["packages"])
+    assert set(packages.EXTRAS) == set(report["extras"])
     assert report["partitioning"]["metis"] in ("dgl", "pymetis")
     assert {"gloo", "nccl", "mpi"} == set(report["backends"])
     assert report["processor"]["torch_threads"] >= 1

@@ -67,7 +67,9 @@ def test_it_scores_and_writes_predictions_embeddings_and_states(run: Path, capsy
 
 def test_raw_and_smoothed_scores_are_told_apart(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(run), "--json"]) == 0
-    *table, last = capsys.readouterr().out.splitlines()
+    told = capsys.readouterr()
+    assert re.findall(r"smooth: .*\((\d+)%\)", told.err)[-1] == "100"  # also where one kind of two was chosen
+    *table, last = told.out.splitlines()
     facts = json.loads(last)
     smoothed = facts["smoothed"]
     assert smoothed.keys() >= {"metric", "train", "valid", "test", "loss", "strengths", "seconds"}

@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -11,6 +12,7 @@ from nfdist.cli import doctor, packages
 from nfdist.cli.check import Check
 from nfdist.cli.main import main
 from nfdist.errors import ConfigError
+from nfdist.observe.trackers.tracker import DOORS
 from nfdist.sparse import dgl_door, metis
 from tests.cli.findings import only
 
@@ -52,6 +54,30 @@ def test_ogb_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert packages.check_packages()[0].findings == []
     monkeypatch.setattr(packages, "_version", lambda package: None)
     assert "ogb cannot be used" in only(packages.check_packages()[0], "broken").problem
+
+
+def test_extras_are_listed_with_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"tensorboard": "2.20.0", "wandb": "0.21.0"}
+    monkeypatch.setattr(packages, "_version", there.get)
+
+    def not_logged_in() -> NoReturn:
+        raise ConfigError("nobody is logged in")
+
+    doors = {name: SimpleNamespace(check=lambda: None) for name in DOORS}
+    monkeypatch.setattr(packages, "DOORS", {**doors, "wandb": SimpleNamespace(check=not_logged_in)})
+    check = packages.check_extras()
+    assert check.facts == {
+        "optuna": 'not installed, for nfdist tune: pip install "nfdist[tune]"',
+        "tensorboard": "2.20.0",
+        "mlflow": 'not installed, for observe.trackers: pip install "nfdist[mlflow]"',
+        "wandb": "0.21.0, cannot be used: nobody is logged in",
+    }
+    assert check.findings == []
+
+
+def test_every_tracker_is_an_extra_that_is_listed() -> None:
+    assert set(DOORS) < set(packages.EXTRAS)
+    assert {packages.EXTRAS[name][0] for name in DOORS} == set(DOORS)
 
 
 @pytest.mark.parametrize("version", ["1.1.2", "0.9.1.post1", "3.0.0"])

@@ -82,6 +82,8 @@ def test_a_run_is_planned_to_be_evaluated(graph: Path, tmp_path: Path, capsys: p
         (["GRAPH", "--memory", "4GB"], "--memory must be a size such as 4GiB"),
         (["GRAPH", "train.epoch=2"], "did you mean train.epochs?"),
         (["no-such-source", "--parts", "2"], "no-such-source"),
+        (["no-such-source"], "is neither a file nor a known name"),
+        (["no-such-partition", "--ranks", "2"], "is neither a file nor a known name"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], said: str, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:

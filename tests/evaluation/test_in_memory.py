@@ -11,6 +11,7 @@ from nfdist.errors import ConfigError
 from nfdist.evaluation.evaluation_graph import open_evaluation_graph
 from nfdist.evaluation.full import FullGraph
 from nfdist.evaluation.in_memory import InMemoryGraph
+from nfdist.evaluation.propagated import PropagatedGraph
 from nfdist.graph.relation import Relation
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.baselines.gcn import SGC, DropEdge
@@ -18,7 +19,7 @@ from nfdist.model.build import build_model
 from nfdist.model.protocol import Draw
 from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
-from nfdist.store.store import Store
+from nfdist.store.store import GraphStore, Store
 from nfdist.world import World
 from tests.comparing import difference
 from tests.evaluation.building import OUTPUTS, weight_matrix, write_graph, write_weighted_graph
@@ -26,7 +27,15 @@ from tests.model.baselines.reference import dense_logits
 from tests.needs import MODELS_LEFT_OUT
 from tests.worlds import run_world
 
-CASES = [("gcn", 1, "directed"), ("gat", 1, "sparse"), ("mlp", 0, "undirected"), ("dropedge", 1, "no edges")]
+CASES = [
+    ("gcn", 1, "directed"),
+    ("gat", 1, "sparse"),
+    ("mlp", 0, "undirected"),
+    ("dropedge", 1, "no edges"),
+    ("sgc", 1, "undirected"),
+    ("mixhop", 1, "directed"),
+    ("jknet", 1, "sparse"),
+]
 CASES = [case for case in CASES if case[0] not in MODELS_LEFT_OUT]
 
 
@@ -36,37 +45,49 @@ def config_of(name: str, order: int) -> Config:
     return Config(model=model, relation=RelationConfig(order=order), train=TrainConfig(edge_loss=0.0))
 
 
-def build(config: Config, store: Store) -> Baseline:
+def build(config: Config, store: GraphStore) -> Baseline:
     model = build_model(config, store.num_features, OUTPUTS, seed=3)
     assert isinstance(model, Baseline)
     return model.double().eval()
 
 
 def logits_of(world: World, folder: Path) -> list[tuple[list[int], list[list[float]]]]:
-    """This rank's nodes and their logits, twice."""
+    """This rank's nodes and their logits, twice, from all parts and then, where there are others, from its own."""
     found = []
     for name, order, kind in CASES:
-        store, config = Store.open(folder / kind), config_of(name, order)
-        graph = open_evaluation_graph(config, store, Hops.open(store, order), world, dtype=torch.float64)
-        assert isinstance(graph, InMemoryGraph)
-        first, again = (graph.evaluate(build(config, store), seed) for seed in (4, 5))
-        assert torch.equal(first.logits, again.logits)
-        assert first.nodes == graph.nodes
-        found.append((list(graph.nodes), first.logits.tolist()))
+        config = config_of(name, order)
+        stores: list[GraphStore] = [Store.open(folder / kind)]
+        if world.size > 1:
+            stores.append(DistributedStore(Store.open(folder / kind, [world.size - 1 - world.rank]), world))
+        for store in stores:
+            graph = open_evaluation_graph(config, store, Hops.open(store, order), world, dtype=torch.float64)
+            assert isinstance(graph, InMemoryGraph if world.size == 1 or name == "gat" else PropagatedGraph)
+            first, again = (graph.evaluate(build(config, store), seed) for seed in (4, 5))
+            assert torch.equal(first.logits, again.logits)
+            assert first.nodes == graph.nodes
+            found.append((list(graph.nodes), first.logits.tolist()))
     return found
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graphs")
-    for _, _, kind in CASES:
+    for kind in {kind for _, _, kind in CASES}:
         write_graph(folder / kind, kind, 3)
     return folder
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_ranks_together_have_the_logits_of_the_whole_graph(size: int, folder: Path) -> None:
-    answers = run_world(size, logits_of, folder)
+    """Also where each holds one part, the first of them the last."""
+    ways = [logits_of(World(), folder)] if size == 1 else run_world(size, logits_of, folder)
+    if size > 1:
+        assert_whole([answer[1::2] for answer in reversed(ways)], folder)
+        ways = [answer[::2] for answer in ways]
+    assert_whole(ways, folder)
+
+
+def assert_whole(answers: list[list[tuple[list[int], list[list[float]]]]], folder: Path) -> None:
     for case, (name, order, kind) in enumerate(CASES):
         store = Store.open(folder / kind)
         everyone = torch.arange(store.num_nodes)
@@ -78,24 +99,14 @@ def test_ranks_together_have_the_logits_of_the_whole_graph(size: int, folder: Pa
         assert difference(rows, wanted) < 1e-10, name
 
 
-def refused(world: World, folder: Path) -> list[str]:
-    """What is said of a graph of which every rank holds some parts, and of a limit."""
-    held = Store.open(folder / "directed", [0, 1] if world.rank == 0 else [2])
-    shared, whole = DistributedStore(held, world), Store.open(folder / "directed")
-    config, said = config_of("gcn", 1), []
-    for store, memory in ((shared, None), (whole, 1 << 30)):
-        with pytest.raises(ConfigError) as caught:
-            open_evaluation_graph(config, store, Hops.open(store, 1), world, dtype=torch.float64, memory_bytes=memory)
-        assert caught.value.everywhere
-        said.append(str(caught.value))
-    return said
-
-
 def test_what_a_baseline_cannot_have_is_one_line(folder: Path) -> None:
-    for parts, memory in run_world(2, refused, folder):
-        assert "hosts hold only some parts of" in parts
-        assert "copy all parts to every host" in parts
-        assert memory == "model.name = gcn is evaluated in memory, without a limit: leave --memory away"
+    store = Store.open(folder / "directed")
+    with pytest.raises(ConfigError) as caught:
+        open_evaluation_graph(
+            config_of("gcn", 1), store, Hops.open(store, 1), World(), dtype=torch.float64, memory_bytes=1 << 30
+        )
+    assert caught.value.everywhere
+    assert str(caught.value) == "model.name = gcn is evaluated in memory, without a limit: leave --memory away"
 
 
 def test_nodeformer_keeps_its_own_evaluation(folder: Path) -> None:
@@ -104,11 +115,13 @@ def test_nodeformer_keeps_its_own_evaluation(folder: Path) -> None:
     assert isinstance(graph, FullGraph)
 
 
+@pytest.mark.parametrize("divided", [True, False])
 @pytest.mark.parametrize("directed", [True, False])
-def test_baselines_sum_by_the_weights_of_edges(directed: bool, tmp_path: Path) -> None:
+def test_baselines_sum_by_the_weights_of_edges(directed: bool, divided: bool, tmp_path: Path) -> None:
     store, config = Store.open(write_weighted_graph(tmp_path / "p", directed, 3)), config_of("sgc", 1)
     config = replace(config, relation=RelationConfig(order=1, weights=True))
-    graph = open_evaluation_graph(config, store, Hops.open(store, 1, weighted=True), World(), dtype=torch.float64)
+    kind = PropagatedGraph if divided else InMemoryGraph
+    graph = kind(store, Hops.open(store, 1, weighted=True), config.relation, World(), torch.float64)
     model, matrix = build(config, store), weight_matrix(store, directed)
     assert isinstance(model, SGC)
     normalized = matrix / (matrix.sum(1, keepdim=True) * matrix.sum(0)).sqrt()

@@ -1,5 +1,6 @@
 """Trainings over a network between hosts: as on one host, and when a cable is cut nobody waits in vain."""
 
+import json
 import shutil
 import socket
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nfdist import settings
 from nfdist.runs.run import Run
 from tests.multihost.hosts import Host
 from tests.multihost.starting import finish_all, members, start_all, train_on_one_host
@@ -118,3 +120,39 @@ def test_a_cut_cable_ends_both_sides_and_the_run_goes_on_when_it_is_mended(
     assert steps_made(run) < steps_made(undisturbed)
     finish_all(two, commands, tmp_path)
     assert training_of(run) == training_of(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["nodeformer", "mixhop"])
+def test_hosts_with_some_parts_each_follow_paths_through_the_others(
+    model: str, hosts: list[Host], config: Path, tmp_path: Path
+) -> None:
+    """Each builds the hops of its parts, trains, and is scored beside the other by nfdist evaluate."""
+    whole = Path(settings.load(config).data.partition)
+    options = ["relation.order=2"] if model == "nodeformer" else ["relation.scope=rank", "train.edge_loss=0"]
+    options += [f"model.name={model}", FEW, "train.evaluate_every=2"]
+    one = train_on_one_host(2, config, tmp_path / "one", *options)
+    trains, evaluates = [], []
+    for number, host in enumerate(members(hosts[:2])):
+        own = tmp_path / f"host {number}" / "parts"
+        others = ("part-00001", "part-00002") if number == 0 else ("part-00000",)
+        shutil.copytree(whole, own, ignore=shutil.ignore_patterns(*others))
+        run = tmp_path / f"run {number}"
+        trains.append(
+            torchrun("train", config, f"run.dir={run}", f"data.partition={own}", *options, workers=1, host=host)
+        )
+        evaluates.append(torchrun("evaluate", run, "--partition", own, "--json", workers=1, host=host))
+    finish_all(hosts[:2], trains, tmp_path)
+    held, wanted = training_of(tmp_path / "run 0"), training_of(one)
+    assert held["steps"] == wanted["steps"]
+    for found, expected in zip(held["evaluations"], wanted["evaluations"], strict=True):
+        assert found == pytest.approx(expected, rel=1e-5)
+    finish_all(hosts[:2], evaluates, tmp_path)
+    told = json.loads((tmp_path / "log of host 0").read_text().splitlines()[-1])
+    result = Run.open(one).result()
+    assert result is not None
+    assert told["test"] == pytest.approx(result["best"]["test"], rel=1e-5)
+    kept = [
+        sorted(path.name for path in tmp_path.glob(f"host {number}/parts.hops/order-2/part-*")) for number in (0, 1)
+    ]
+    assert kept == ([["part-00000"], ["part-00001", "part-00002"]] if model == "nodeformer" else [[], []])

@@ -1,34 +1,18 @@
 """Ranks that hold different parts read the same rows and edges as one that holds them all."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from nfdist.errors import NfdistError, PartitionError, WorldError
-from nfdist.sparse.adjacency import Adjacency
+from nfdist.errors import WorldError
 from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
 from nfdist.world import World
 from tests.store.building import build_graph, write
+from tests.store.distributing import NODES, assert_same_edges, complaint, some_nodes
 from tests.worlds import run_world
-
-NODES = 90
-
-
-def some_nodes(count: int, *seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(100**place * number for place, number in enumerate(seed)))
-    return torch.randperm(NODES, generator=generator)[:count]
-
-
-def assert_same_edges(found: Adjacency, expected: Adjacency) -> None:
-    assert torch.equal(found.indptr, expected.indptr)
-    assert torch.equal(found.sources, expected.sources)
-    assert (found.indptr.dtype, found.sources.dtype) == (expected.indptr.dtype, expected.sources.dtype)
-    assert found.columns == expected.columns
 
 
 def read_rows(world: World, directory: str, holdings: list[list[int]]) -> None:
@@ -79,14 +63,6 @@ def test_a_part_that_no_rank_holds_is_named(tmp_path: Path) -> None:
         DistributedStore(Store.open(tmp_path / "partition", [0, 2]), World())
 
 
-def complaint(work: Callable[[], object]) -> str:
-    try:
-        work()
-    except NfdistError as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
-
-
 def make_mistakes(world: World, directory: str, other: str) -> list[str]:
     """Rank 1 makes one mistake after another; between them, and at last, the ranks still understand each other."""
     right, wrong = torch.tensor([3, 80]), world.rank == 1
@@ -113,14 +89,6 @@ def test_a_mistake_of_one_rank_is_raised_on_all(tmp_path: Path) -> None:
     assert "node id 7 is in the batch twice" in others[2]
     assert others[3] == culprit[3]
     assert others[3].startswith("WorldError: rank 1 has a partition of checksum ")
-
-
-def test_higher_orders_need_every_part_on_every_host(tmp_path: Path) -> None:
-    write(tmp_path / "partition", build_graph(NODES), 3)
-    shared = DistributedStore(Store.open(tmp_path / "partition"), World())
-    for store in (shared, Store.open(tmp_path / "partition", [0, 2])):
-        with pytest.raises(PartitionError, match=r"relation.order 2 needs all parts of .*: copy them or use"):
-            Hops.open(store, 2)
 
 
 def test_ranks_outside_the_world_are_refused() -> None:

@@ -1,8 +1,10 @@
 """Paths of several steps through the whole graph, against dense powers, and how they are kept beside a partition."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from nfdist.errors import ConfigError
+from nfdist.errors import ConfigError, PartitionError
+from nfdist.files import dump_checked, load_checked
 from nfdist.sparse.adjacency import Adjacency
+from nfdist.store import hop_building
+from nfdist.store.hop_building import Limits
 from nfdist.store.hops import Hops
+from nfdist.store.kept_hops import FORMAT_VERSION
+from nfdist.store.paths import Reached, Rows, extended
 from nfdist.store.store import Store
 from nfdist.store.writing import write_partition
 from tests.store.building import RECIPE, build_graph, dense, in_edges, write
@@ -81,13 +88,12 @@ def test_patterns_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     store = Store.open(tmp_path / "p")
     Hops.open(store, 2)
     built: list[int] = []
-    after = Adjacency.after
 
-    def counted(self: Adjacency, step: Adjacency) -> Adjacency:
-        built.append(self.num_nodes)
-        return after(self, step)
+    def counted(reached: Reached, *more: Any) -> Iterator[Rows]:
+        built.append(len(reached.counts()))
+        return extended(reached, *more)
 
-    monkeypatch.setattr(Adjacency, "after", counted)
+    monkeypatch.setattr(hop_building, "extended", counted)
     monkeypatch.chdir(tmp_path / "p")
     Hops.open(Store.open("."), 2)  # another name of the same folder
     assert built == []
@@ -175,14 +181,13 @@ def test_the_patterns_of_a_faster_process_are_used(
     graph = small_graph()
     write(tmp_path / "p", graph)
     store = Store.open(tmp_path / "p")
-    after = Adjacency.after
 
-    def overtaken(self: Adjacency, step: Adjacency) -> Adjacency:
-        monkeypatch.setattr(Adjacency, "after", after)
+    def overtaken(*given: Any) -> Iterator[Rows]:
+        monkeypatch.setattr(hop_building, "extended", extended)
         Hops.open(Store.open(tmp_path / "p"), 2)
-        return after(self, step)
+        return extended(*given)
 
-    monkeypatch.setattr(Adjacency, "after", overtaken)
+    monkeypatch.setattr(hop_building, "extended", overtaken)
     assert_dense_powers(Hops.open(store, 2), graph, store)
     assert "in memory" not in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "p.hops").iterdir()] == ["order-2"]
@@ -191,15 +196,65 @@ def test_the_patterns_of_a_faster_process_are_used(
 def test_patterns_that_are_too_large_are_refused_before_they_are_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The estimate is of a sample, and of all paths where these are few enough."""
     write(tmp_path / "p", small_graph())
     store = Store.open(tmp_path / "p")
     step = store.induced(torch.arange(60), loops=True)
-    paths = step.paths_after(step)
-    monkeypatch.setattr(Adjacency, "after", None)
-    with pytest.raises(ConfigError, match=f"relation.order = 2 needs up to {paths} edges .* limit of {paths - 1}: use"):
-        Hops.open(store, 2, max_edges=paths - 1)
-    assert not (tmp_path / "p.hops").exists()
-    monkeypatch.undo()
-    Hops.open(store, 2, max_edges=paths)
-    with pytest.raises(ConfigError, match=r"relation.order = 3 needs up to .* at hop 3"):
-        Hops.open(store, 3, max_edges=paths)
+    kept = 8 * 60 + 4 * step.after(step).num_edges
+    with monkeypatch.context() as patched:
+        patched.setattr(hop_building, "extended", None)
+        wanted = r"relation.order = 2 needs about \d+ edges at hop 2, 0.0 GiB of disk and .* for .*order-2: use a lower"
+        with pytest.raises(ConfigError, match=wanted):
+            Hops.open(store, 2, limits=Limits(disk_bytes=round(0.9 * kept)))
+        assert not (tmp_path / "p.hops").exists()
+    room = Limits(disk_bytes=round(1.1 * kept))
+    assert Hops.open(store, 2, limits=room).induced(2, torch.arange(60)).num_edges == step.after(step).num_edges
+    with pytest.raises(ConfigError, match=r"relation.order = 3 needs about .* at hop 3.*relation.order=2, or"):
+        Hops.open(store, 3, limits=room)
+
+
+def test_a_sample_tells_the_size_of_hops_among_hubs(tmp_path: Path) -> None:
+    """A twentieth of 4,000 rows, where few nodes have most of the edges: within a tenth."""
+    stream = np.random.default_rng(0)
+    graph = build_graph(4000, 0)
+    ends = np.minimum(stream.pareto(0.8, (2, 12000)) * 20, 3999).astype(int)
+    sources, targets = np.unique(stream.permutation(4000)[np.concatenate([ends, ends[::-1]], 1)], axis=1)
+    write(tmp_path / "p", replace(graph, sources=sources, targets=targets), 2)
+    store = Store.open(tmp_path / "p")
+    step = store.induced(torch.arange(4000), loops=True)
+    assert step.in_degrees.max() > 20 * step.in_degrees.float().mean()
+    wanted = step.after(step).num_edges
+    with pytest.raises(ConfigError) as refused:
+        Hops.open(store, 2, limits=Limits(disk_bytes=1))
+    told = re.search(r"about ([\d,]+) edges", str(refused.value))
+    assert told
+    assert int(told[1].replace(",", "")) == pytest.approx(wanted, rel=0.1)
+    assert step.paths_after(step) > 2 * wanted
+
+
+def test_what_does_not_fit_in_memory_either_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "p", small_graph())
+    (tmp_path / "p.hops").write_text("in the way")
+    monkeypatch.setattr(hop_building, "available_bytes", lambda: 1000)
+    with pytest.raises(PartitionError, match=r"order-2 cannot be written.*; paths of 2 steps do not fit in memory"):
+        Hops.open(Store.open(tmp_path / "p"), 2)
+
+
+def test_a_host_that_got_another_part_builds_its_hops_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = small_graph()
+    write(tmp_path / "p", graph)
+    store = Store.open(tmp_path / "p")
+    Hops.open(store, 2)
+    path = tmp_path / "p.hops/order-2/manifest.json"
+    content = load_checked(path.read_bytes(), FORMAT_VERSION, "")
+    content["files"] = {name: facts for name, facts in content["files"].items() if "part-00001" not in name}
+    path.write_bytes(dump_checked(FORMAT_VERSION, content))
+    assert_dense_powers(Hops.open(store, 2), graph, store)
+    assert "paths of 2 steps are built again:" in (said := capsys.readouterr().err)
+    assert "order-2 lacks part 1" in said
+
+
+def test_some_parts_alone_have_no_paths_through_the_others(tmp_path: Path) -> None:
+    write(tmp_path / "p", small_graph())
+    with pytest.raises(PartitionError, match=r"relation.order 2 needs all parts of .*, or other ranks that have the"):
+        Hops.open(Store.open(tmp_path / "p", [0, 2]), 2)

@@ -6,17 +6,13 @@ import pytest
 import torch
 
 from nfdist import settings
-from nfdist.errors import ConfigError
-from nfdist.graph.graph import Graph
 from nfdist.graph.relation import Relation
 from nfdist.model.build import MODELS, build_model
 from nfdist.model.protocol import Draw
 from nfdist.model.task import Task
-from nfdist.store.distributed import DistributedStore
 from nfdist.store.hops import Hops
 from nfdist.store.source_graph import TRAIN
 from nfdist.store.store import Store
-from nfdist.training.samplers import make_sampler
 from nfdist.training.sampling import Pools, Position
 from nfdist.world import World
 from tests.comparing import difference
@@ -139,11 +135,3 @@ def averaged(graph: Path) -> torch.Tensor:
         optimizer.step()
         position = after
     return torch.cat([tensor.flatten() for _, tensor in sorted(model.state_dict().items())])
-
-
-def test_walks_need_all_parts(graph: Path) -> None:
-    shared = DistributedStore(Store.open(graph), World())
-    opened = Graph(shared, Hops.open(shared, 1), shared, Hops.open(shared, 1), World(), [[0]] * 3)
-    config = config_of(graph, graph, *named("gcn"), *WALKS)
-    with pytest.raises(ConfigError, match=r'"walks" needs all parts of .* on every host: copy them or use uniform'):
-        make_sampler(config, opened, shared.split(torch.arange(shared.num_nodes)), 1, 0)

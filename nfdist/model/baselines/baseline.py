@@ -38,6 +38,7 @@ class Baseline(nn.Module, ABC):
     heeds_weights = True
     takes_labels = False
     sweeps = False
+    divides = False
     inductive = True
     one_label = False
     runs_on_gpu = True
@@ -91,7 +92,8 @@ class Baseline(nn.Module, ABC):
     def logits(self, embedded: Tensor, relations: Sequence[Propagator], draw: Draw) -> Tensor:
         """Logits [n, outputs] of what the input linear made of the features.
 
-        In a model that is `inductive` they depend on other rows by calls of `propagate` alone, always the same ones.
+        In a model that `divides` or is `inductive` they depend on other rows by calls of `propagate` alone, always the
+        same ones.
         """
 
     @property

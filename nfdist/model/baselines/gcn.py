@@ -19,6 +19,8 @@ from nfdist.model.protocol import Draw
 class GCN(Baseline):
     """`layers` convolutions, the last of which makes the logits."""
 
+    divides = True
+
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         self.stack(num_features, [self.model.channels] * (self.model.layers - 1) + [num_outputs])
         self.norms = self.make_norms([self.model.channels] * (self.model.layers - 1))
@@ -91,6 +93,8 @@ class JKNet(GCN):
 
 class SGC(Baseline):
     """Â to the power of `layers`, and one linear map: no hidden state, so no norm, activation or dropout."""
+
+    divides = True
 
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         self.input = self.make_input(num_features, num_outputs, bias=False)

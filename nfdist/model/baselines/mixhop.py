@@ -16,6 +16,8 @@ POWERS = 3  # 0, 1 and 2
 class MixHop(Baseline):
     """`layers` layers of [H W_0 | Â H W_1 | Â² H W_2] + b, each power `channels` wide, and an output linear."""
 
+    divides = True
+
     def make_layers(self, num_features: int, num_outputs: int) -> None:
         layers, width = self.model.layers, POWERS * self.model.channels
         self.input = self.make_input(num_features, width, bias=False)

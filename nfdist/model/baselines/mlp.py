@@ -14,6 +14,7 @@ from nfdist.model.protocol import Draw
 class MLP(Baseline):
     """Every node by itself."""
 
+    divides = True
     orders = range(2)
     heeds_weights = False
     needs_graph = False

@@ -47,6 +47,7 @@ class VGCN(GCN):
 
     has_auxiliary_loss = True
     heeds_weights = False
+    divides = False
     inductive = False
     one_label = True
     weighs_pairs = True

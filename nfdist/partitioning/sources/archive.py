@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -50,8 +50,8 @@ class Archive:
             shape, dtype, _ = _read_header(stream)
             return shape, dtype
 
-    def read(self, name: str) -> NDArray[Any]:
-        """An array, in this machine's order of bytes."""
+    def read(self, name: str, axis: int = 0, part: slice | None = None) -> NDArray[Any]:
+        """An array, in this machine's order of bytes, or a part of it along an axis."""
         info = self._member(name)
         with reading(self.path):
             size = self.path.stat().st_size
@@ -59,7 +59,7 @@ class Archive:
                 raise ValueError(f"{name} is said to take {info.compress_size:,} bytes of {size:,}")
             check_expansion(self.path, info.file_size, info.compress_size)
             with self.members.open(info) as stream:
-                return _read_array(stream, name, info.file_size, self.scratch)
+                return _read_array(stream, name, info.file_size, self.scratch, axis, part)
 
     def _member(self, name: str) -> zipfile.ZipInfo:
         spelled = f"{name}.npy"
@@ -72,21 +72,38 @@ def read_npy(path: Path) -> NDArray[Any]:
         return _read_array(stream, path.name, path.stat().st_size, Scratch())
 
 
-def _read_array(stream: Any, name: str, num_bytes: int, scratch: Scratch) -> NDArray[Any]:
+def _read_array(
+    stream: Any, name: str, num_bytes: int, scratch: Scratch, axis: int = 0, part: slice | None = None
+) -> NDArray[Any]:
     shape, dtype, by_columns = _read_header(stream)
     if dtype.kind not in _KINDS or dtype.itemsize == 0:
         raise ValueError(f"{name} is of type {dtype}, neither numbers nor text")
-    num_bytes -= stream.tell()
+    start = stream.tell()
+    num_bytes -= start
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != num_bytes:
         raise ValueError(f"{name} of shape {list(shape)} and type {dtype} does not fit its {num_bytes:,} bytes")
+    order: Literal["F", "C"] = "F" if by_columns else "C"
+    outer, inner = 1, math.prod(shape)
+    if part is not None and axis < len(shape):  # in pieces that lie one after another in the file
+        before, after = shape[:axis], shape[axis + 1 :]
+        outer, inner = map(math.prod, (after, before) if by_columns else (before, after))
+        whole, shape = shape[axis], (*before, part.stop - part.start, *after)
     values = scratch.array(math.prod(shape), dtype)
+    pieces = values.reshape(outer, -1) if outer else values.reshape(0, 0)
+    for number, piece in enumerate(pieces):
+        if part is not None and axis < len(shape):
+            stream.seek(start + (number * whole + part.start) * inner * dtype.itemsize)
+        _fill(stream, name, piece)
+    return values.astype(dtype.newbyteorder("="), copy=False).reshape(shape, order=order)
+
+
+def _fill(stream: Any, name: str, values: NDArray[Any]) -> None:
     left = memoryview(values.view(np.uint8).data)
     while len(left):
         count = stream.readinto(left[:_BYTES_AT_ONCE])
         if not count:
             raise EOFError(f"{name} ends early")
         left = left[count:]
-    return values.astype(dtype.newbyteorder("="), copy=False).reshape(shape, order="F" if by_columns else "C")
 
 
 def _read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any], bool]:

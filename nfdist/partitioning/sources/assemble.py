@@ -4,10 +4,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 
+from nfdist.collectives import agree, total
 from nfdist.config import parse_fractions
 from nfdist.errors import PartitionError
+from nfdist.files import checksum_of
 from nfdist.partitioning.sources import feature_rows, splits, validation
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import SourceOptions
@@ -15,18 +18,24 @@ from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
 from nfdist.scratch import Scratch
+from nfdist.store.columns import as_ids
 from nfdist.store.encoding import normalize_rows
 from nfdist.store.schema import Schema
 from nfdist.store.source_graph import TRAIN, SourceGraph, draw_split
+from nfdist.world import World
 
 _LARGEST_WHOLE = 1 << 53  # the floats beyond are all whole
 
 
 def assemble(raw: RawGraph, options: SourceOptions, workspace: Workspace) -> SourceGraph:
-    """The checked graph of what was read."""
+    """The checked graph of what was read. Every rank must call this."""
+    world = workspace.world
+    if world.size > 1:
+        _refuse_whole(raw, options)
+        raw = raw if raw.shares is not None else raw.shared(world)
     table = raw.features if isinstance(raw.features, TableFeatures) else None
-    rows: Any = None if table else feature_rows.prepare(raw.features, raw.name, workspace.scratch)
-    num_nodes = len(table.rows) if table else rows.shape[0]
+    rows: Any = None if table else feature_rows.prepare(raw.features, raw.name, workspace.scratch, world)
+    num_nodes = raw.shares.num_rows if raw.shares else rows.shape[0]
     validation.check_not_empty(raw.name, num_nodes)
     original_ids = np.arange(num_nodes) if raw.original_ids is None else raw.original_ids
     if raw.original_ids is not None:
@@ -34,32 +43,61 @@ def assemble(raw: RawGraph, options: SourceOptions, workspace: Workspace) -> Sou
     validation.check_length(f"{raw.name}: the list of node ids", len(original_ids), num_nodes)
     labels, task, num_classes = _convert_labels(raw, original_ids, options.task)
     split = _choose_split(raw, labels, options)
+    own_ids = original_ids if raw.shares is None else original_ids[raw.shares.own]
     names = {**raw.names, "normalize": options.normalize_features}
     if table:
         with reading(table.rows.name):  # texts may be none that can be decoded
             encoded, columns, unused = table.encoded(split == TRAIN, workspace.scratch)
-        rows = feature_rows.prepare(encoded, raw.name, workspace.scratch)
+        rows = feature_rows.prepare(encoded, raw.name, workspace.scratch, world)
         schema = Schema(columns, unused=unused, **names)
     else:
-        validation.check_features(raw.name, rows, original_ids)
+        validation.check_features(raw.name, rows, own_ids, world)
         schema = Schema.of_matrix(rows.shape[1], str(rows.dtype), **names)
-    rows = _normalized(raw.name, rows, schema, original_ids)
-    ends = _choose_edges(raw, rows, schema, options.knn, workspace.scratch)
+    rows = _normalized(raw.name, rows, schema, own_ids, world)
+    ends = _choose_edges(raw, rows, schema, options.knn, workspace, num_nodes)
+    _check_alike(world, original_ids, labels, split)
     weights = None if options.knn else raw.weights
     if weights is not None:
-        validation.check_weights(raw.name, weights, ends, original_ids)
+        validation.check_weights(raw.name, weights, ends, original_ids, world)
         raw.notes.append("edge weights are stored, and used only where relation.weights=true asks for them")
-    notes = tuple(raw.notes)
-    return SourceGraph(raw.name, original_ids, *ends, rows, labels, split, task, num_classes, notes, schema, weights)
+    return SourceGraph(
+        raw.name,
+        original_ids,
+        *ends,
+        rows,
+        labels,
+        split,
+        task,
+        num_classes,
+        tuple(raw.notes),
+        schema,
+        weights,
+        raw.shares,
+        raw.first_edge,
+    )
 
 
-def _normalized(name: str, rows: Any, schema: Schema, original_ids: NDArray[Any]) -> Any:
+def _check_alike(world: World, original_ids: Any, *facts: NDArray[Any]) -> None:
+    """Refuse hosts whose files have the same sizes and tell different things."""
+    if world.size > 1:
+        found = checksum_of(b"".join(checksum_of(np.ascontiguousarray(one)).encode() for one in facts))
+        ids = "".join(checksum_of(buffer) for buffer in as_ids(original_ids).buffers() if buffer is not None)
+        agree(world, {"nodes with labels and splits of checksum": found, "ids of nodes of checksum": ids})
+
+
+def _refuse_whole(raw: RawGraph, options: SourceOptions) -> None:
+    """Refuse what only one process can do."""
+    if options.knn:
+        raise PartitionError(f"{raw.name}: --knn {options.knn} is worked out by one process: start it without torchrun")
+
+
+def _normalized(name: str, rows: Any, schema: Schema, original_ids: NDArray[Any], world: World) -> Any:
     if schema.normalize != "row":
         return rows
     _refuse_gaps(name, schema, "rows with gaps have no sum (normalize_features)")
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         rows = normalize_rows(rows)
-    validation.check_features(f"{name} with normalized rows", rows, original_ids)
+    validation.check_features(f"{name} with normalized rows", rows, original_ids, world)
     return rows
 
 
@@ -133,16 +171,16 @@ def _choose_split(raw: RawGraph, labels: NDArray[Any], options: SourceOptions) -
 
 
 def _choose_edges(
-    raw: RawGraph, rows: Any, schema: Schema, neighbors: int, scratch: Scratch
+    raw: RawGraph, rows: Any, schema: Schema, neighbors: int, workspace: Workspace, num_nodes: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    num_nodes = rows.shape[0]
+    world, scratch = workspace.world, workspace.scratch
     if neighbors:
         if len(raw.sources):
             raw.notes.append(f"{len(raw.sources)} edges are replaced by a {neighbors}-nearest-neighbor graph")
         _refuse_gaps(raw.name, schema, "distances to gaps are unknown (knn)")
         return _nearest_neighbors(rows, neighbors)
-    validation.check_edges(raw.name, raw.sources, raw.targets, num_nodes)
-    if not len(raw.sources):
+    validation.check_edges(raw.name, raw.sources, raw.targets, num_nodes, world)
+    if not int(total(world, torch.tensor([len(raw.sources)]), "edges")):
         raw.notes.append("the source has no edges (a graph can be made from its features: --knn K)")
     return _signed(raw.sources, scratch), _signed(raw.targets, scratch)
 

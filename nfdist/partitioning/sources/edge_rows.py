@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from nfdist.collectives import alike
 from nfdist.errors import PartitionError
+from nfdist.partitioning.sources.first_wrong import first_wrong
 from nfdist.partitioning.sources.validation import check_known
 from nfdist.partitioning.workspace import Workspace
 from nfdist.store.arrow_files import integer_type
@@ -24,9 +27,9 @@ def to_rows(
     edges: Rows, ends: Sequence[str], ids: Any, id_column: str, others: Sequence[str], workspace: Workspace
 ) -> Found:
     """The rows of the nodes that both columns of edges name; `others` are further columns of the nodes."""
-    known = as_ids(ids)
+    known, world = as_ids(ids), workspace.world
     for end in ends:
-        edges.check_filled(end)
+        alike(world, partial(edges.check_filled, end))
         kind = edges[end].type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -39,13 +42,13 @@ def to_rows(
             row[places] = column
         done += len(found[0])
         workspace.told(done, len(edges))
-    unknown, count = None, 0
+    unknown, count = "", 0
     for end, row in zip(ends, rows, strict=True):
         missing, first = _missing(row)
-        count += missing
-        if missing and unknown is None:
-            unknown = (decoded(edges[end].slice(first, 1))[0].as_py(),)
-    check_known(edges.name, unknown[0] if unknown else None, count, id_column, others)
+        shown = repr(decoded(edges[end].slice(first, 1))[0].as_py()) if missing else ""
+        missing, shown = first_wrong(world, missing, shown)
+        count, unknown = count + missing, unknown or shown
+    check_known(edges.name, unknown, count, id_column, others)
     return rows[0], rows[1]
 
 

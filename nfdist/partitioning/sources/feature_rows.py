@@ -5,20 +5,26 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 
+from nfdist.collectives import total
 from nfdist.errors import PartitionError
 from nfdist.scratch import Scratch
 from nfdist.store.arrow_files import integer_type
 from nfdist.store.ranges import offsets
+from nfdist.world import World
 
 SPARSE_DENSITY = 0.1  # below this share of nonzeros, rows stay sparse
 MOST_COLUMNS = 1 << 24  # the first layer has dozens of weights for each
 _ROWS_AT_ONCE = 1 << 16
 
 
-def prepare(features: Any, name: str, scratch: Scratch | None = None) -> Any:
-    """Features [n, f] as float32, float16 where they were, or as a float32 CSR array where sparse and given so."""
+def prepare(features: Any, name: str, scratch: Scratch | None = None, world: World | None = None) -> Any:
+    """Features [n, f] as float32, float16 where they were, or as a float32 CSR array where sparse and given so.
+
+    The ranks of a world may have some rows each; then every rank must call this.
+    """
     if getattr(features, "ndim", 0) != 2:
         raise PartitionError(f"{name}: features must be a table [nodes, columns], got shape {np.shape(features)}")
     if features.dtype.kind not in "fiub":
@@ -33,7 +39,8 @@ def prepare(features: Any, name: str, scratch: Scratch | None = None) -> Any:
     with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such with its node
         rows.data = rows.data.astype(np.float32, copy=False)
     rows.sum_duplicates()
-    return rows if keeps_sparse(rows.nnz, rows.shape) else _dense(rows, scratch or Scratch())
+    entries, num_rows = total(world or World(), torch.tensor([rows.nnz, rows.shape[0]]), "entries").tolist()
+    return rows if keeps_sparse(entries, (num_rows, rows.shape[1])) else _dense(rows, scratch or Scratch())
 
 
 def joined_rows(batches: Iterable[Any], width: int, scratch: Scratch) -> Any:

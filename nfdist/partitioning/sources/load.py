@@ -9,6 +9,7 @@ from nfdist.partitioning.sources.locate import locate
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.workspace import Workspace
 from nfdist.store.source_graph import SourceGraph
+from nfdist.store.table_shares import check_same_files
 
 
 def load(source: str, options: SourceOptions, workspace: Workspace | None = None) -> SourceGraph:
@@ -16,6 +17,8 @@ def load(source: str, options: SourceOptions, workspace: Workspace | None = None
     workspace = workspace or Workspace.unlimited()
     try:
         located = locate(source)
+        if located.path is not None and located.path.is_file():
+            check_same_files(workspace.world, [located.path])
         _refuse_what_does_not_apply(located, options)
         return assemble(located.format.read(located.path, located.name, options, workspace), options, workspace)
     except MemoryError:

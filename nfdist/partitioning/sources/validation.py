@@ -9,9 +9,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from nfdist.errors import PartitionError
+from nfdist.partitioning.sources.first_wrong import first_wrong
 from nfdist.store.columns import check_unique
 from nfdist.store.table_files import told_columns
+from nfdist.world import World
 
+ALONE = World()
 _ROWS_AT_ONCE = 1 << 16
 _EDGES_AT_ONCE = 1 << 22
 _LEAST_CLASSES = 1000
@@ -35,26 +38,31 @@ def check_integers(what: str, values: NDArray[Any]) -> None:
         raise PartitionError(f"{what} must be integers, got {values.dtype}")
 
 
-def check_range(what: str, values: NDArray[Any], limit: int, of: str) -> None:
-    """Refuse numbers that are not in 0 .. limit - 1."""
+def check_range(what: str, values: NDArray[Any], limit: int, of: str, world: World = ALONE) -> None:
+    """Refuse numbers that are not in 0 .. limit - 1, of which the ranks of a world may have a share each."""
+    count, first = 0, ""
     if len(values) and (values.min() < 0 or values.max() >= limit):
         wrong = values[(values < 0) | (values >= limit)]
+        count, first = len(wrong), str(wrong[0])
+    count, first = first_wrong(world, count, first)
+    if count:
         raise PartitionError(
-            f"{what}: {len(wrong)} numbers are out of range, the first is {wrong[0]}; "
-            f"the {limit} {of} are 0 to {limit - 1}"
+            f"{what}: {count} numbers are out of range, the first is {first}; the {limit} {of} are 0 to {limit - 1}"
         )
 
 
-def check_edges(name: str, sources: NDArray[Any], targets: NDArray[Any], num_nodes: int) -> None:
+def check_edges(name: str, sources: NDArray[Any], targets: NDArray[Any], num_nodes: int, world: World = ALONE) -> None:
     """Refuse edges whose ends are not nodes."""
     if sources.ndim != 1 or sources.shape != targets.shape:
         raise PartitionError(f"{name}: edges need as many sources as targets, got {sources.shape} and {targets.shape}")
     for what, ends in (("sources", sources), ("targets", targets)):
         check_integers(f"{name}: edge {what}", ends)
-        check_range(f"{name}: edge {what}", ends, num_nodes, "nodes")
+        check_range(f"{name}: edge {what}", ends, num_nodes, "nodes", world)
 
 
-def check_weights(name: str, weights: NDArray[Any], ends: tuple[Any, Any], original_ids: NDArray[Any]) -> None:
+def check_weights(
+    name: str, weights: NDArray[Any], ends: tuple[Any, Any], original_ids: NDArray[Any], world: World = ALONE
+) -> None:
     """Refuse weights of edges that are not one finite number from 0 on for each."""
     if weights.shape != ends[0].shape:
         got = list(weights.shape)
@@ -69,12 +77,14 @@ def check_weights(name: str, weights: NDArray[Any], ends: tuple[Any, Any], origi
         wrong = np.flatnonzero(~((some >= 0) & (some <= np.finfo(np.float32).max)))  # NaN is neither
         first = start + int(wrong[0]) if len(wrong) and first < 0 else first
         count += len(wrong)
+    told = ""
     if count:
         source, target = (original_ids[rows[first]] for rows in ends)
-        raise PartitionError(
-            f"{name}: {count} edge weights are negative, missing or not finite, the first is "
-            f"{weights[first]} of the edge {source!s:.100} -> {target!s:.100}: repair or drop these edges"
-        )
+        told = f"{weights[first]} of the edge {source!s:.100} -> {target!s:.100}"
+    count, told = first_wrong(world, count, told)
+    if count:
+        text = f"{name}: {count} edge weights are negative, missing or not finite, the first is {told}"
+        raise PartitionError(f"{text}: repair or drop these edges")
 
 
 def check_ids(name: str, original_ids: Any) -> None:
@@ -88,15 +98,15 @@ def check_ids(name: str, original_ids: Any) -> None:
     return check_unique(name, pa.array(original_ids))
 
 
-def check_known(name: str, unknown: Any, count: int, id_column: str, others: Sequence[str]) -> None:
+def check_known(name: str, unknown: str, count: int, id_column: str, others: Sequence[str]) -> None:
     """Refuse edges that name nodes that do not exist, which may be in another column of the nodes."""
     if count:
-        text = f"{name}: {count} ends of edges name no node, the first is {unknown!r}: every id must be in the nodes' "
+        text = f"{name}: {count} ends of edges name no node, the first is {unknown}: every id must be in the nodes' "
         text += f"column {id_column!r}" if id_column else "row numbers, from 0 on"
         raise PartitionError(f"{text}, or name another column by --id-column; {told_columns(others, 'the nodes have')}")
 
 
-def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None:
+def check_features(name: str, features: Any, original_ids: NDArray[Any], world: World = ALONE) -> None:
     """Refuse features that are NaN or infinite in their type."""
     count, first = 0, ""
     for start in range(0, features.shape[0], _ROWS_AT_ONCE):
@@ -114,6 +124,7 @@ def check_features(name: str, features: Any, original_ids: NDArray[Any]) -> None
                 row, column = divmod(place, rows.shape[1])
             first = f"node {original_ids[start + row]!s:.100} in column {column} ({values.flat[place]})"
         count += int(finite.size - np.count_nonzero(finite))
+    count, first = first_wrong(world, count, first)
     if count:
         raise PartitionError(
             f"{name}: {count} feature values are NaN or infinite in {features.dtype}, the first at {first}: repair or "

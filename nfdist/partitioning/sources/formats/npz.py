@@ -2,22 +2,27 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from nfdist.collectives import alike
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import splits
 from nfdist.partitioning.sources.archive import Archive
 from nfdist.partitioning.sources.feature_rows import keeps_sparse, stored_dtype
+from nfdist.partitioning.sources.first_wrong import first_wrong
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, has_suffix, register
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.sources.validation import check_integers
 from nfdist.partitioning.workspace import Workspace
+from nfdist.store.row_shares import RowShares
 from nfdist.store.table_files import check_column
+from nfdist.world import World
 
 DATASETS = ("cora", "citeseer", "pubmed", "actor", "deezer-europe")
 ARRAYS, OPTIONS = "edge_index, feat and label", ("id_column", "label_column")
@@ -30,11 +35,16 @@ _LISTED = re.compile(r"(?P<set>.*)split_(?P<word>train|val|valid|validation|test
 def read(path: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
     """The graph of an .npz: `edge_index`, `edge_weight`, features, `label` and splits; others are ignored with a note.
 
-    Labels and ids may be other arrays, named as columns are; edges are row numbers all the same.
+    Labels and ids may be other arrays, named as columns are; edges are row numbers all the same. Of a world of several
+    ranks each reads some rows of the features and some edges, where these have the shapes that they should have.
     """
+    world = workspace.world
     with Archive.open(path, workspace.scratch) as arrays:
-        features = _read_features(arrays)
-        edges = arrays.read("edge_index") if "edge_index" in arrays.names else np.empty((2, 0), np.int64)
+        sizes = _sizes(arrays) if world.size > 1 else None
+        nodes, numbers = (RowShares.equal(world, size) for size in sizes) if sizes else (None, None)
+        features = _read_features(arrays, nodes, world)
+        part = numbers.own if numbers else None
+        edges, weights = alike(world, lambda: (_read_edges(arrays, part), _read_weights(arrays, part)))
         for wanted in filter(None, (options.label_column, options.id_column)):
             check_column(str(path), wanted, arrays.names)
         label = options.label_column or "label"
@@ -42,14 +52,37 @@ def read(path: Path, name: str, options: SourceOptions, workspace: Workspace) ->
         ids = arrays.read(options.id_column) if options.id_column else None
         chosen = _choose_splits(arrays.names)
         members = {code: _read_member(arrays, key) for code, key in chosen.items()}
-        weights = arrays.read("edge_weight") if "edge_weight" in arrays.names else None
         used = {"edge_index", "edge_weight", "feat", label, options.id_column, *CSR_PARTS, *chosen.values()}
         ignored = [key for key in arrays.names if key not in used]
     if edges.ndim != 2 or len(edges) != 2:
         raise PartitionError(f"{path}: edge_index must be [2, edges], sources first, got {list(edges.shape)}")
     notes = [f"ignored arrays: {', '.join(ignored)}"] if ignored else []
     official = members if members and name not in splits.UNOFFICIAL else None
-    return RawGraph(name, edges[0], edges[1], features, labels, ids, official, notes=notes, weights=weights)
+    graph = RawGraph(name, edges[0], edges[1], features, labels, ids, official, notes=notes, weights=weights)
+    return replace(graph, shares=nodes, first_edge=part.start if part else 0)
+
+
+def _sizes(arrays: Archive) -> tuple[int, int] | None:
+    """The numbers of nodes and edges that are divided among ranks; None where arrays have other shapes than usual."""
+    shapes = {key: arrays.header(key)[0] for key in arrays.names}
+    edges = shapes.get("edge_index", (2, 0))
+    if "feat" not in shapes and "feat_shape" in shapes:
+        num_nodes = _read_shape(arrays)[0]
+    elif len(shapes.get("feat", ())) == 2:
+        num_nodes = shapes["feat"][0]
+    else:
+        return None
+    if len(edges) != 2 or edges[0] != 2 or shapes.get("edge_weight", edges[1:]) != edges[1:]:
+        return None
+    return num_nodes, edges[1]
+
+
+def _read_edges(arrays: Archive, part: slice | None) -> Any:
+    return arrays.read("edge_index", 1, part) if "edge_index" in arrays.names else np.empty((2, 0), np.int64)
+
+
+def _read_weights(arrays: Archive, part: slice | None) -> Any:
+    return arrays.read("edge_weight", 0, part) if "edge_weight" in arrays.names else None
 
 
 def count(path: Path, options: SourceOptions) -> SourceCounts:
@@ -96,34 +129,42 @@ def _read_shape(arrays: Archive) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def _read_features(arrays: Archive) -> Any:
+def _read_features(arrays: Archive, nodes: RowShares | None, world: World) -> Any:
+    own = nodes.own if nodes else None
     if "feat" in arrays.names:
-        return arrays.read("feat")
+        return alike(world, lambda: arrays.read("feat", 0, own))
     missing = [key for key in CSR_PARTS if key not in arrays.names]
     if missing:
         raise PartitionError(
             f"{arrays.path} has no features: add feat [nodes, columns], or the missing {', '.join(missing)}"
         )
     num_rows, num_columns = _read_shape(arrays)
-    indptr, indices, data = (arrays.read(key) for key in CSR_PARTS[:3])
-    for key, values in zip(CSR_PARTS, (indptr, indices, data), strict=False):
-        if values.ndim != 1:
-            raise PartitionError(f"{arrays.path}: {key} must be a list, got shape {list(values.shape)}")
+    shapes = [arrays.header(key)[0] for key in CSR_PARTS[:3]]
+    for key, shape in zip(CSR_PARTS, shapes, strict=False):
+        if len(shape) != 1:
+            raise PartitionError(f"{arrays.path}: {key} must be a list, got shape {list(shape)}")
+    indptr = arrays.read("feat_indptr")
     check_integers(f"{arrays.path}: feat_indptr", indptr)
-    check_integers(f"{arrays.path}: feat_indices", indices)
-    if len(indptr) != num_rows + 1 or len(indices) != len(data):
+    check_integers(f"{arrays.path}: feat_indices", np.empty(0, arrays.header("feat_indices")[1]))
+    num_indices, num_values = shapes[1][0], shapes[2][0]
+    if len(indptr) != num_rows + 1 or num_indices != num_values:
         raise PartitionError(
-            f"{arrays.path}: feat_shape {[num_rows, num_columns]}, {len(indptr)} feat_indptr, {len(indices)} "
-            f"feat_indices and {len(data)} feat_data do not fit: give rows + 1 offsets, and an index for each value"
+            f"{arrays.path}: feat_shape {[num_rows, num_columns]}, {len(indptr)} feat_indptr, {num_indices} "
+            f"feat_indices and {num_values} feat_data do not fit: give rows + 1 offsets, and an index for each value"
         )
-    if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
-        raise PartitionError(f"{arrays.path}: feat_indptr must ascend from 0 to the {len(indices)} feat_indices")
+    if indptr[0] != 0 or indptr[-1] != num_indices or (indptr[1:] < indptr[:-1]).any():
+        raise PartitionError(f"{arrays.path}: feat_indptr must ascend from 0 to the {num_indices} feat_indices")
+    rows = own or slice(0, num_rows)
+    first = int(indptr[rows.start])
+    entries = slice(first, int(indptr[rows.stop])) if own else None
+    indices, data = alike(world, lambda: tuple(arrays.read(key, 0, entries) for key in CSR_PARTS[1:3]))
     outside = np.flatnonzero((indices < 0) | (indices >= num_columns))
-    if len(outside):
-        raise PartitionError(
-            f"{arrays.path}: feat_indices[{outside[0]}] is {indices[outside[0]]}, outside the {num_columns} columns"
-        )
-    return scipy.sparse.csr_array((data, indices, indptr), shape=(num_rows, num_columns))
+    told = f"feat_indices[{first + outside[0]}] is {indices[outside[0]]}" if len(outside) else ""
+    count, told = first_wrong(world, len(outside), told)
+    if count:
+        raise PartitionError(f"{arrays.path}: {told}, outside the {num_columns} columns")
+    ends = indptr[rows.start : rows.stop + 1] - indptr[rows.start]
+    return scipy.sparse.csr_array((data, indices, ends), shape=(rows.stop - rows.start, num_columns))
 
 
 def _choose_splits(keys: Iterable[str]) -> dict[int, str]:

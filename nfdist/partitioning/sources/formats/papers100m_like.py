@@ -11,11 +11,12 @@ community. Features are as in amazon2m-like: they tell little of one node and mu
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -26,7 +27,9 @@ from nfdist.partitioning.sources.formats.synthetic import draw_communities
 from nfdist.partitioning.sources.options import SourceOptions
 from nfdist.partitioning.sources.raw_graph import RawGraph
 from nfdist.partitioning.workspace import Workspace
+from nfdist.store.gathered import gathered
 from nfdist.store.ranges import Integers, offsets
+from nfdist.store.row_shares import RowShares
 from nfdist.store.source_graph import TEST, TRAIN, VALID
 
 NAME = "papers100m-like"
@@ -61,23 +64,29 @@ def count(path: None, options: SourceOptions) -> SourceCounts:
 
 
 def read(path: None, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
-    """The graph at a scale: every citation once and none of a paper itself."""
+    """The graph at a scale: every citation once and none of a paper itself; the ranks of a world make blocks each."""
     num_nodes, num_edges = _sizes(options.scale)
     plan = _Plan.draw(num_nodes, num_edges, options.seed)
-    scratch = workspace.scratch
-    sources, targets = (scratch.array(num_edges, np.int32) for _ in range(2))
-    labels = scratch.array(num_nodes, np.int64)
-    features = scratch.array((num_nodes, NUM_FEATURES), np.float16)
-    split = scratch.array(num_nodes, np.int8)
-    for start in range(0, num_nodes, _PLACES_AT_ONCE):
+    world, scratch = workspace.world, workspace.scratch
+    blocks = RowShares.equal(world, -(-num_nodes // _PLACES_AT_ONCE))
+    shares = RowShares(world, np.minimum(blocks.bounds * _PLACES_AT_ONCE, num_nodes))
+    own, first_edge = shares.own, plan.edges_before(shares.own.start)
+    sources, targets = (scratch.array(plan.edges_before(own.stop) - first_edge, np.int32) for _ in range(2))
+    labels = scratch.array(own.stop - own.start, np.int64)
+    features = scratch.array((len(labels), NUM_FEATURES), np.float16)
+    split = scratch.array(len(labels), np.int8)
+    for start in range(own.start, own.stop, _PLACES_AT_ONCE):
         stop = min(start + _PLACES_AT_ONCE, num_nodes)
-        edges = slice(plan.edges_before(start), plan.edges_before(stop))
+        edges = slice(plan.edges_before(start) - first_edge, plan.edges_before(stop) - first_edge)
         sources[edges], targets[edges] = plan.citations(start, stop)
-        rows = slice(start, stop)
+        rows = slice(start - own.start, stop - own.start)
         labels[rows], split[rows], features[rows] = plan.nodes(start, stop)
-        workspace.told(stop, num_nodes)
+        workspace.told(rows.stop, len(labels))
+    facts = gathered(world, pa.table({"label": labels, "split": split}), scratch)
+    labels, split = (facts[name].to_numpy() for name in ("label", "split"))
     members = {code: np.flatnonzero(split == code) for code in (TRAIN, VALID, TEST)}
-    return RawGraph(name, sources, targets, features, labels, members=members, num_classes=NUM_CLASSES)
+    graph = RawGraph(name, sources, targets, features, labels, members=members, num_classes=NUM_CLASSES)
+    return replace(graph, shares=shares, first_edge=first_edge)
 
 
 @dataclass(frozen=True)

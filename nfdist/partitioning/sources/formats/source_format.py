@@ -32,9 +32,9 @@ class SourceCounts:
     @staticmethod
     def of_graph(graph: SourceGraph) -> "SourceCounts":
         """The counts of a source that was read."""
-        nodes, width = graph.features.shape
         entries = getattr(graph.features, "nnz", None)
-        return SourceCounts(nodes, len(graph.sources), width, entries, str(graph.features.dtype))
+        width, dtype = graph.features.shape[1], str(graph.features.dtype)
+        return SourceCounts(graph.num_nodes, len(graph.sources), width, entries, dtype)
 
 
 @dataclass(frozen=True)

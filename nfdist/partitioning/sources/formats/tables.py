@@ -1,6 +1,6 @@
 """tables: a folder with a table of nodes and one of edges, in Parquet or CSV, each one file or a folder of files."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
+import torch
 from numpy.typing import NDArray
 
+from nfdist.collectives import alike, least, together
 from nfdist.errors import PartitionError
 from nfdist.partitioning.sources import cells, node_columns, splits
 from nfdist.partitioning.sources.edge_rows import to_rows
@@ -17,15 +19,18 @@ from nfdist.partitioning.sources.feature_rows import keeps_sparse
 from nfdist.partitioning.sources.formats.source_format import Located, SourceCounts, SourceFormat, register
 from nfdist.partitioning.sources.inference import TableFeatures
 from nfdist.partitioning.sources.options import NODE_COLUMNS, SourceOptions
-from nfdist.partitioning.sources.raw_graph import RawGraph
+from nfdist.partitioning.sources.raw_graph import NO_EDGES, RawGraph
 from nfdist.partitioning.sources.validation import check_not_empty
 from nfdist.partitioning.workspace import Workspace
 from nfdist.reading import reading
-from nfdist.scratch import Scratch
 from nfdist.store import csv_files
 from nfdist.store.columns import as_ids, is_empty, is_list, is_number, is_text, to_ids
+from nfdist.store.gathered import gathered
+from nfdist.store.row_shares import RowShares
 from nfdist.store.schema import EDGE_WEIGHT
 from nfdist.store.table_files import SUFFIXES, Rows, Table, check_column, find_table, open_table
+from nfdist.store.table_shares import check_same_files, read_rows
+from nfdist.world import World
 
 OPTIONS = (*NODE_COLUMNS, "source_column", "target_column", "columns")
 _IDS = ("id", "node_id", "original_id", "node")
@@ -59,7 +64,12 @@ class NodeColumns:
 
     @property
     def names(self) -> list[str]:
-        return [name for name in (self.ids, self.labels, self.split, *self.masks, *self.features) if name]
+        return [*self.facts, *self.features]
+
+    @property
+    def facts(self) -> list[str]:
+        """What every rank knows of all nodes."""
+        return [name for name in (self.ids, self.labels, self.split, *self.masks) if name]
 
 
 def read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
@@ -69,29 +79,34 @@ def read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) 
 
 
 def _read(folder: Path, name: str, options: SourceOptions, workspace: Workspace) -> RawGraph:
-    nodes, edges = _open(folder, "nodes"), _open(folder, "edges")
+    world = workspace.world
+    nodes, edges = together(world, lambda: (_open(folder, "nodes"), _open(folder, "edges")), PartitionError)
+    check_same_files(world, [*nodes.files, *edges.files])
     picked = NodeColumns.pick(nodes, options)
-    rows = _read_nodes(nodes, picked, options, workspace.scratch)
-    check_not_empty(name, len(rows))
+    rows = _read_nodes(nodes, picked, options, workspace)
+    shares = RowShares.of(world, len(rows))
+    check_not_empty(name, shares.num_rows)
+    whole = gathered(world, rows.table.select(picked.facts), workspace.scratch)
     notes: list[str] = []
     where = str(nodes.files[0])
     if picked.ids:
-        ids = to_ids(rows[picked.ids], where, picked.ids, not nodes.is_csv, workspace.scratch)
+        ids = to_ids(whole[picked.ids], where, picked.ids, not nodes.is_csv, workspace.scratch)
     else:
-        ids = np.arange(len(rows))
+        ids = np.arange(shares.num_rows)
         notes.append("the nodes have no id column: their ids are their row numbers")
     labels, class_names = (
-        node_columns.to_labels(rows[picked.labels], where, picked.labels) if picked.labels else (None, ())
+        node_columns.to_labels(whole[picked.labels], where, picked.labels) if picked.labels else (None, ())
     )
     if class_names:
         notes.append(f"{len(class_names)} classes by name: {', '.join(map(repr, class_names[:_MOST_NAMED]))}")
-    members = _read_members(rows, picked, where, notes)
-    features = TableFeatures(rows, picked.features, ids, options.said, options.feature_columns, picked.unused)
+    members = _read_members(whole, picked, where, notes)
+    features = TableFeatures(rows, picked.features, ids, options.said, options.feature_columns, picked.unused, shares)
     ends = [edges.pick(options.source_column, _SOURCES), edges.pick(options.target_column, _TARGETS)]
-    sources, targets, weights = _read_edges(edges, ends, ids, picked, notes, workspace)
-    names = {"id_column": picked.ids or "id", "label_column": picked.labels, "class_names": class_names}
-    names |= {"source_column": ends[0], "target_column": ends[1]}
-    return RawGraph(name, sources, targets, features, labels, ids, members, notes=notes, names=names, weights=weights)
+    graph = RawGraph(name, NO_EDGES, NO_EDGES, features, labels, ids, members, notes=notes, shares=shares)
+    graph.names = {"id_column": picked.ids or "id", "label_column": picked.labels, "class_names": class_names}
+    graph.names |= {"source_column": ends[0], "target_column": ends[1]}
+    _read_edges(edges, ends, picked, graph, workspace)
+    return graph
 
 
 def _open(folder: Path, what: str) -> Table:
@@ -134,38 +149,49 @@ def _first_rows(nodes: Table, names: list[str]) -> Rows:
     return Rows(table, ((file, table.num_rows),))
 
 
-def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions, scratch: Scratch) -> Rows:
+def _read_nodes(nodes: Table, picked: NodeColumns, options: SourceOptions, workspace: Workspace) -> Rows:
     """The columns in use; a cell that is no number is looked for where it would spoil a column of numbers."""
+    world = workspace.world
     kinds = {name: nodes.schema.field(name).type for name in picked.features if name not in nodes.in_folders}
     empty = [name for name, kind in kinds.items() if is_empty(kind) and nodes.is_csv]  # in its first lines
     words = [name for name, kind in kinds.items() if is_text(kind) or name in empty]
     numbers = [name for name in words if options.said.get(name) == "number"]
-    cells.refuse_words(nodes, numbers)
-    cells.refuse_spoiled(nodes, [name for name in words if name not in options.said])
-    if picked.labels and nodes.is_csv and is_text(nodes.schema.field(picked.labels).type):
-        cells.refuse_spoiled(nodes, [picked.labels], "write all labels as numbers or none")
+
+    def refuse_cells() -> None:
+        cells.refuse_words(nodes, numbers)
+        cells.refuse_spoiled(nodes, [name for name in words if name not in options.said])
+        if picked.labels and nodes.is_csv and is_text(nodes.schema.field(picked.labels).type):
+            cells.refuse_spoiled(nodes, [picked.labels], "write all labels as numbers or none")
+
+    alike(world, lambda: refuse_cells() if world.rank == 0 else None)  # most are clear after the first lines
     late = [name for name in empty if name not in options.said]
+    types = _csv_types(nodes.schema, picked)
     try:
-        rows = nodes.read(picked.names, _csv_types(nodes.schema, picked), picked.features, scratch)
+        rows = read_rows(nodes, picked.names, types, picked.features, workspace.scratch, world)
     except PartitionError:
         if nodes.is_csv:
             cells.refuse_words(nodes, [name for name, kind in kinds.items() if is_number(kind)])
         raise
-    return _with_numbers(rows, numbers, late)
+    return _with_numbers(rows, numbers, late, world)
 
 
-def _with_numbers(rows: Rows, numbers: list[str], late: list[str]) -> Rows:
+def _with_numbers(rows: Rows, numbers: list[str], late: list[str], world: World) -> Rows:
     """Rows with columns of text as numbers, `late` ones if all their cells are some: their first ones were empty."""
-    table = rows.table
+    table, converted = rows.table, {}
     for name in (*numbers, *late):
         cells_of = pc.utf8_trim_whitespace(table[name])
         trimmed = pc.if_else(pc.equal(cells_of, ""), pa.scalar(None, cells_of.type), cells_of)
         try:
-            table = table.set_column(table.schema.get_field_index(name), name, trimmed.cast(pa.float64()))
+            converted[name] = trimmed.cast(pa.float64())
         except pa.ArrowInvalid:
             if name in numbers:
                 raise
-    return Rows(table, rows.counts)
+    for name in late:
+        if not least(world, torch.tensor([name in converted]).byte(), "types"):
+            converted.pop(name, None)
+    for name in converted:
+        table = table.set_column(table.schema.get_field_index(name), name, converted[name])
+    return replace(rows, table=table)
 
 
 def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]:
@@ -180,10 +206,9 @@ def _csv_types(schema: pa.Schema, picked: NodeColumns) -> dict[str, pa.DataType]
     return {**types, picked.ids: pa.string()} if picked.ids else types
 
 
-def _read_edges(
-    edges: Table, ends: list[str], ids: Any, picked: NodeColumns, notes: list[str], workspace: Workspace
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
-    where = str(edges.files[0])
+def _read_edges(edges: Table, ends: list[str], picked: NodeColumns, graph: RawGraph, workspace: Workspace) -> None:
+    """Give the graph its edges, of a world of several ranks a share of them, and their weights."""
+    where, world = str(edges.files[0]), workspace.world
     if not all(ends):
         have = ", ".join(edges.schema.names)
         raise PartitionError(f"{where} needs columns source and target, or their names in the options; it has {have}")
@@ -192,25 +217,27 @@ def _read_edges(
     dropped = [name for name in edges.schema.names if name not in (*ends, *weighted)]
     if dropped:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
-        notes.append(f"dropped edge columns: {', '.join(dropped[:_MOST_NAMED])}{more}")
+        graph.notes.append(f"dropped edge columns: {', '.join(dropped[:_MOST_NAMED])}{more}")
+    ids: Any = graph.original_ids
     integers, scratch = pa.types.is_integer(as_ids(ids[:1]).type), workspace.scratch
     names, numbers = [*ends, *weighted], dict.fromkeys(weighted, pa.float64())
     try:
         kind = pa.int64() if integers else pa.string()
-        table = edges.read(names, {**dict.fromkeys(ends, kind), **numbers}, scratch=scratch)
+        table = read_rows(edges, names, {**dict.fromkeys(ends, kind), **numbers}, (), scratch, world)
     except PartitionError:
         if edges.is_csv:
             cells.refuse_words(edges, weighted)
         if not (edges.is_csv and integers):
             raise
         kinds = {**dict.fromkeys(ends, pa.string()), **numbers}
-        table = edges.read(names, kinds, scratch=scratch)  # to name the id that is no integer
-    weights = node_columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
+        table = read_rows(edges, names, kinds, (), scratch, world)  # to name the id that is no integer
+    graph.weights = node_columns.to_weights(table[EDGE_WEIGHT], where) if weighted else None
+    graph.first_edge = table.first
     others = [*picked.features, *picked.unused]
-    return *to_rows(table, ends, ids, picked.ids, others, workspace), weights
+    graph.sources, graph.targets = to_rows(table, ends, ids, picked.ids, others, workspace)
 
 
-def _read_members(table: Rows, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:
+def _read_members(table: pa.Table, picked: NodeColumns, where: str, notes: list[str]) -> dict[int, NDArray[Any]] | None:
     if picked.split:
         return node_columns.to_members(table[picked.split], where, notes)
     return {_MASKS[mask]: node_columns.to_mask(table[mask], where, mask) for mask in picked.masks} or None
