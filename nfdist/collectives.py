@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as distributed
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from nfdist.errors import ConfigError, NfdistError, PartitionError, WorldError
 from nfdist.world import World
@@ -58,6 +59,29 @@ def largest(world: World, values: Tensor, name: str = "largest") -> Tensor:
 def total(world: World, values: Tensor, name: str = "total") -> Tensor:
     """The sum of every entry over the ranks. Every rank must call this."""
     return _reduced(world, values, "SUM", name)
+
+
+def differentiable_total(world: World, values: Tensor, name: str) -> Tensor:
+    """`total`, differentiable: the loss of every rank depends on it. Every rank must call this, and go back through it.
+
+    Its gradient is the sum of all ranks' gradients.
+    """
+    if world.size == 1:
+        return values
+    sums: Tensor = _Total.apply(values, world, name)
+    return sums
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, world: World, name: str) -> Tensor:
+        ctx.world = world
+        return total(world, values, name)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return total(ctx.world, grad.contiguous(), "merge gradients"), None, None
 
 
 def tally(world: World, values: Tensor, name: str = "tally") -> Tensor:

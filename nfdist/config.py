@@ -11,7 +11,7 @@ from nfdist.fields import MOST, Bounds, check_fields, setting
 from nfdist.memory import parse_bytes
 
 Cache = Literal["none", "device"]
-Norm = Literal["layer", "none"]
+Norm = Literal["layer", "batch", "none"]
 Activation = Literal["elu", "none"]
 JoinHeads = Literal["linear", "mean"]
 AttentionKind = Literal["gumbel", "softmax"]
@@ -142,7 +142,10 @@ class ModelConfig:
     dropout: float = setting(0.0, "of hidden states, rounded to a multiple of 2^-16", PROBABILITY)
     input_dropout: float = setting(0.0, "of features, likewise", PROBABILITY, before=0.0)
     residual: bool = setting(True, "whether a layer adds its input to its output")
-    norm: Norm = setting("layer", "what normalizes hidden states: LayerNorm or nothing")
+    norm: Norm = setting(
+        "layer",
+        "of hidden states: LayerNorm, nothing, or in baselines BatchNorm over the batches of all ranks",
+    )
     activation: Activation = setting("none", "after each layer; baselines have ReLU where this is none")
     jumping_knowledge: bool = setting(False, "whether the output sees the states of all layers")
     feed_forward: int = setting(

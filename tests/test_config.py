@@ -31,7 +31,7 @@ from nfdist.errors import ConfigError
         (DropEdgeConfig, {"edge_dropout": 1.0}, "model.dropedge.edge_dropout must be at least 0 and below 1, got 1.0"),
         (IdglConfig, {"anchors": -1}, "model.idgl.anchors must be at least 0, got -1"),
         (IdglConfig, {"graph_share": 1.5}, "model.idgl.graph_share must be at most 1, got 1.5"),
-        (ModelConfig, {"norm": "batch"}, "model.norm must be one of layer, none, got 'batch'"),
+        (ModelConfig, {"norm": "rows"}, "model.norm must be one of layer, batch, none, got 'rows'"),
         (ModelConfig, {"activation": "relu"}, "model.activation must be one of elu, none, got 'relu'"),
         (AttentionConfig, {"kind": "linear"}, "attention.kind must be one of gumbel, softmax, got 'linear'"),
         (AttentionConfig, {"temperature": 0.0}, "attention.temperature must be at least 0.0001, got 0.0"),

@@ -91,7 +91,7 @@ class _Times(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Problem:
-    """The data of both objectives; `sample` draws the graph of a step."""
+    """The data of both objectives; `sample` draws the graph of a step, or is `as_it_is`."""
 
     features: Tensor
     labels: Tensor
@@ -101,6 +101,11 @@ class Problem:
     settings: Settings
     seed: int
     sample: Sample
+
+    def train_loss(self, weights: Sequence[Tensor], graph: Graph, step: int | None = None) -> Tensor:
+        """The mean loss of the training labels, without decay."""
+        logits = self.predict(weights, graph, step)[self.train_rows]
+        return self.task.loss(logits, self.labels[self.train_rows]).mean
 
     def predict(self, weights: Sequence[Tensor], graph: Graph, step: int | None = None) -> Tensor:
         """Logits of a network of two convolutions; with dropout in a step."""
@@ -116,9 +121,7 @@ class Problem:
     def inner_step(self, state: Sequence[Tensor], graph: Graph, step: int, *, keep_graph: bool) -> list[Tensor]:
         """One step of Adam: weights, means and squares of gradients, differentiable if the graph of it is kept."""
         weights, means, squares = state[:4], state[4:8], state[8:]
-        logits = self.predict(weights, graph, step)
-        loss = self.task.loss(logits[self.train_rows], self.labels[self.train_rows]).mean
-        loss = loss + self.settings.weight_decay / 2 * weights[0].square().sum()
+        loss = self.train_loss(weights, graph, step) + self.settings.weight_decay / 2 * weights[0].square().sum()
         gradients = torch.autograd.grad(loss, weights, create_graph=keep_graph)
         means = [MEAN_DECAY * old + (1 - MEAN_DECAY) * new for old, new in zip(means, gradients, strict=True)]
         squares = [
@@ -152,6 +155,11 @@ def spread(graph: Graph, root: Tensor, rows: Tensor) -> Tensor:
     """D^(-1/2) (A + I) D^(-1/2) rows, by the graph's root."""
     scaled = root * rows
     return root * (graph.times(scaled) + scaled)
+
+
+def as_it_is(matrix: Tensor, step: int) -> Tensor:
+    """In place of a drawn graph: the matrix itself."""
+    return matrix
 
 
 def draw_graph(probabilities: Tensor, step: int, *, seed: int, rows_at_once: int = ROWS_AT_ONCE) -> Tensor:

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,7 @@ def drawings(results: Path, work: Path) -> dict[str, Callable[[], Figure]]:
         "scaling.svg": lambda: draw_scaling(results),
         "embeddings-20news.png": lambda: _picture(draw_embeddings, "20news-k5", results, work, 20),
         "embeddings-digits.png": lambda: _picture(draw_embeddings, "digits-k5", results, work, 20),
-        "structure-cora.png": lambda: _picture(draw_structure, "cora", results, work, 0),
-        "structure-citeseer.png": lambda: _picture(draw_structure, "citeseer", results, work, 0),
+        **{f"structure-{name}.png": partial(_picture, draw_structure, name, results, work, 0) for name in TRANSDUCTIVE},
     }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import table
 from children import Children, RowError
-from experiments import ROOT, Experiment, chosen_rows
+from experiments import PAIRWISE, ROOT, Experiment, chosen_rows
 from results import Result, read_result, run_folder, seed_scores, total_seconds
 from sources import (
     located_source,
@@ -97,9 +97,23 @@ class Workshop:
         with self.partitioning:
             if not folder.exists():
                 words = [sys.executable, "-m", "nfdist", "partition", str(recipe_path(row)), "--out", str(folder)]
-                variables = environment(partition_environment(row, source, self.work))
+                variables = environment(self._source_environment(row, source))
                 self.children.run(words, variables, self.work / "logs" / f"partition-{row.recipe}")
         return folder
+
+    def _source_environment(self, row: Experiment, source: Located) -> dict[str, str]:
+        """The environment in which a recipe finds its source; features of images are made first."""
+        variables = partition_environment(row, source, self.work)
+        if not row.image_features:
+            return variables
+        assert source.path is not None
+        pixels, made = Path(variables["NFDIST_DATA"]), self.work / "sources" / f"{source.path.stem}-{row.rows}-features"
+        if not (made / source.path.name).exists():
+            made.mkdir(parents=True, exist_ok=True)
+            files = [str(pixels / source.path.name), "--out", str(made / source.path.name)]
+            words = [sys.executable, str(HERE / "image_features.py"), *files]
+            self.children.run(words, environment(variables), self.work / "logs" / "image-features")
+        return {**variables, "NFDIST_DATA": str(made)}
 
     def measure_scaling(self, row: Experiment) -> None:
         """Time and memory against the number of nodes, for the figure of that name, unless it was measured before."""
@@ -125,16 +139,16 @@ class Workshop:
 
 def command(row: Experiment, partition: Path, run: Path) -> list[str]:
     """What trains a row and prints its outcome as the last line."""
-    if row.script == "lds":
-        config = settings.load(ROOT / row.config, row.overrides)
-        return [sys.executable, str(HERE / "lds.py"), "--partition", str(partition), *lds_options(config), "--json"]
+    if row.script in PAIRWISE:
+        config, script = settings.load(ROOT / row.config, row.overrides), str(HERE / f"{row.script}.py")
+        return [sys.executable, script, "--partition", str(partition), *pairwise_options(row, config), "--json"]
     trainer = ["-m", "nfdist", "train"] if row.script == "train" else [str(HERE / f"{row.script}.py")]
     places = (f"data.partition={json.dumps(str(partition))}", f"run.dir={json.dumps(str(run))}")
     return [sys.executable, *trainer, str(ROOT / row.config), *row.overrides, *PLUMBING, *places, "--resume", "--json"]
 
 
-def lds_options(config: Config) -> list[str]:
-    """The settings that LDS shares with the other rows."""
+def pairwise_options(row: Experiment, config: Config) -> list[str]:
+    """The settings that a learner of all pairs shares with the other rows, and its own."""
     seeds = ",".join(map(str, config.train.seeds))
     chosen = {
         "seeds": seeds,
@@ -142,15 +156,15 @@ def lds_options(config: Config) -> list[str]:
         "split": config.data.split,
         "metric": config.evaluate.metric,
     }
-    return [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
+    return [*(word for name, value in chosen.items() for word in (f"--{name}", str(value))), *row.options]
 
 
 def shown_command(row: Experiment, config: Config) -> str:
     """The same for people, without the folders."""
     changes = " ".join(f'"{change}"' if " " in change else change for change in row.overrides)
-    if row.script == "lds":
-        options = " ".join(lds_options(config))
-        return f"python benchmarks/paper/lds.py --partition partitions/{row.recipe} {options}"
+    if row.script in PAIRWISE:
+        options = " ".join(pairwise_options(row, config))
+        return f"python benchmarks/paper/{row.script}.py --partition partitions/{row.recipe} {options}"
     trainer = "nfdist train" if row.script == "train" else f"python benchmarks/paper/{row.script}.py"
     return f"{trainer} {row.config} {changes}".strip()
 

@@ -3,12 +3,12 @@
     python benchmarks/paper/scaling.py [--partition partitions/20news-k5] [--methods NodeFormer,LDS] [--out FILE]
 
 The graph of n nodes is what the graph of neighbors has among the first n of a fixed random order. An epoch is one
-training step of the whole graph; of LDS, one move of its probabilities with the steps of the network before it. The
-settings are those of the paper's run on 20News. Each point is measured in a process of its own: the median time of a
-few epochs after the first, in seconds of the processor, all threads together, and the growth of the peak resident set
-over what the loaded data took. A method ends at the size where it would need more than --memory or --seconds an epoch,
-as its last point foretells if it grows with the square of the nodes. With --methods, those of other methods stay in
-FILE as they are.
+training step of the whole graph; of LDS and ProGNN, one move of probabilities or graph with the steps of the network;
+of BGCN, a step on a drawn graph, with a twentieth of the inference that comes every 20 epochs. The settings are those
+of the paper's run on 20News. Each point is measured in a process of its own: the median time of a few epochs after the
+first, in seconds of the processor, all threads together, and the growth of the peak resident set over what the loaded
+data took. A method ends at the size where it would need more than --memory or --seconds an epoch, as its last point
+foretells if it grows with the square of the nodes. With --methods, those of other methods stay in FILE as they are.
 """
 
 import argparse
@@ -25,9 +25,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import bgcn
+import prognn
 import torch
 from bilevel import Problem, Settings, draw_graph
-from lds import Training, halve_validation, moves, starting_probabilities
+from lds import Training, halve_validation, moves
+from pairwise import Nodes, matrix_of
 
 from nfdist import seeds
 from nfdist import settings as configurations
@@ -53,6 +56,8 @@ LEARNED = ("model.name=idgl", "relation.order=1")
 OVERRIDES: dict[str, tuple[str, ...]] = {
     "NodeFormer": (),
     "LDS": (),
+    "ProGNN": (),
+    "BGCN": (),
     "IDGL": LEARNED,
     "IDGL-Anch": (*LEARNED, "model.idgl.anchors=500"),
     "GLCN": ("model.name=glcn", "relation.order=1"),
@@ -117,16 +122,37 @@ def trained_epoch(config: Config, data: Data) -> Callable[[], object]:
 
 def lds_epoch(config: Config, data: Data) -> Callable[[], object]:
     """One move of the probabilities."""
-    features = data.features.to_dense() if data.features.layout == torch.sparse_csr else data.features
-    outer_rows, _ = halve_validation(data.split, SEED)
+    nodes, (outer_rows, _) = dense_nodes(data), halve_validation(data.split, SEED)
     train_rows = (data.split == TRAIN).nonzero()[:, 0]
     settings, sample = Settings(), partial(draw_graph, seed=SEED)
-    problem = Problem(features, data.labels, data.task, train_rows, outer_rows, settings, SEED, sample)
-    steps = moves(problem, Training(starting_probabilities(data.graph, len(features), features.dtype)))
+    problem = Problem(nodes.features, data.labels, data.task, train_rows, outer_rows, settings, SEED, sample)
+    steps = moves(problem, Training(matrix_of(data.graph, len(nodes.features), nodes.features.dtype)))
     return lambda: next(steps)
 
 
-EPOCHS = {"LDS": lds_epoch}  # of all others: trained_epoch
+def prognn_epoch(config: Config, data: Data) -> Callable[[], object]:
+    """One move of the graph, and the network's steps after it."""
+    nodes, settings = dense_nodes(data), prognn.Settings()
+    steps = prognn.epochs(prognn.problem_of(nodes, Settings(steps=settings.steps), SEED), nodes, settings)
+    return lambda: next(steps)
+
+
+def bgcn_epoch(config: Config, data: Data) -> Callable[[], object]:
+    """One drawn graph with its step, and of the posterior what comes to an epoch."""
+    usual, endless = bgcn.Settings(), 1 << 30
+    share = usual.iterations // usual.posterior_every
+    settings = bgcn.Settings(endless, first_epochs=1, posterior_every=1, iterations=share, averaged=endless)
+    steps = bgcn.predictions(dense_nodes(data), settings, SEED)
+    return lambda: next(steps)
+
+
+def dense_nodes(data: Data) -> Nodes:
+    """The data as learners of all pairs take it."""
+    features = data.features.to_dense() if data.features.layout == torch.sparse_csr else data.features
+    return Nodes(features, data.labels, data.split, data.graph, data.task)
+
+
+EPOCHS = {"LDS": lds_epoch, "ProGNN": prognn_epoch, "BGCN": bgcn_epoch}
 
 
 def measure(method: str, config: Config, nodes: int, epochs: int, seconds_limit: float) -> Point:

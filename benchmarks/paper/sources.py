@@ -35,7 +35,8 @@ def located_source(row: Experiment) -> Located | None:
 def data_digest(row: Experiment, source: Located) -> str:
     """A name for the data: the recipe and the source's content."""
     recipe = {key: value for key, value in read_toml(recipe_path(row)).items() if key != "out"}
-    return digest_of([recipe, row.rows, source.format.name, _content_of(source.path)])
+    made = ["image features"] if row.image_features else []
+    return digest_of([recipe, row.rows, source.format.name, _content_of(source.path), *made])
 
 
 def row_digest(row: Experiment, source: Located) -> str:
@@ -47,7 +48,8 @@ def row_digest(row: Experiment, source: Located) -> str:
     counted = [(name, setting.metadata["before"]) for name, setting in each_setting(Config) if _counts(name)]
     values = ((name, attrgetter(name)(config), before) for name, before in counted)
     meant = {name: value for name, value, before in values if before is None or value != before}
-    return digest_of([row.script, meant, data_digest(row, source)])
+    script = [row.script, *([row.options] if row.options else [])]
+    return digest_of([*script, meant, data_digest(row, source)])
 
 
 def _counts(name: str) -> bool:
@@ -68,7 +70,7 @@ def partition_environment(row: Experiment, source: Located, work: Path) -> dict[
     if not row.rows:
         return dict(os.environ)
     assert source.path is not None
-    folder = work / "sources" / f"{row.recipe}-{row.rows}"
+    folder = work / "sources" / f"{source.path.stem}-{row.rows}"
     write_subset(source.path, folder / source.path.name, row.rows)
     return {**os.environ, "NFDIST_DATA": str(folder)}
 

@@ -6,14 +6,10 @@
 Two all-reduces forward and one backward, of a size that depends on neither batch nor graph.
 """
 
-from typing import Any
-
 import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nfdist.attention.summary import KeySummary
-from nfdist.collectives import largest, total
+from nfdist.collectives import differentiable_total, largest
 from nfdist.world import World
 
 
@@ -26,7 +22,7 @@ def all_reduce_summary(summary: KeySummary, world: World) -> KeySummary:
     top = largest(world, masses.detach(), "merge summaries")
     weights = (masses - top).exp()
     weighted = weights[:own, None] * summary.mean.flatten(0, 2)
-    sums: Tensor = _Total.apply(torch.cat([weights, weighted.flatten()]), world)
+    sums = differentiable_total(world, torch.cat([weights, weighted.flatten()]), "merge summaries")
     log_masses = top + sums[: len(top)].log()
     means = sums[len(top) :].view_as(weighted) / sums[:own, None]
     return KeySummary(
@@ -35,17 +31,3 @@ def all_reduce_summary(summary: KeySummary, world: World) -> KeySummary:
         log_masses[own:].view_as(summary.noise_free_log_mass),
         None if summary.peak is None else largest(world, summary.peak, "merge peaks"),
     )
-
-
-class _Total(torch.autograd.Function):
-    """The sum over all ranks. Every rank's loss depends on it, so its gradient is the sum of all ranks' gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, world: World) -> Tensor:
-        ctx.world = world
-        return total(world, values, "merge summaries")
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return total(ctx.world, grad.contiguous(), "merge gradients"), None

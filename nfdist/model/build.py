@@ -52,6 +52,7 @@ def check_settings(config: Config) -> None:
         "relation.weights=false": "true" if relation.weights and not kind.heeds_weights else None,
         "train.label_inputs=0": None if kind.takes_labels or train.label_inputs == 0 else train.label_inputs,
         "train.recompute=auto": None if kind.sweeps or train.recompute != "always" else "always",
+        "model.norm=layer": "batch" if kind.sweeps and config.model.norm == "batch" else None,
         "model.join_heads=linear": None if kind.sweeps or config.model.join_heads == "linear" else "mean",
         "model.feed_forward=0": None if kind.sweeps else config.model.feed_forward or None,
         "run.device=cpu": None if kind.runs_on_gpu or config.run.device != "cuda" else "cuda",

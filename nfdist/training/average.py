@@ -8,7 +8,7 @@ from nfdist.model.protocol import Model
 
 
 class WeightAverage:
-    """`model` is a copy of a model in training whose parameters are averages; its buffers, constants, are the same.
+    """`model` is a copy of a model in training whose parameters are averages; its buffers are the same.
 
     Ranks have the same weights after every step, so each has the same average without a word to the others.
     """
@@ -23,6 +23,8 @@ class WeightAverage:
         """Take in the weights that a step (from 0) has made."""
         kept = decay_of(self._decay, step)
         torch._foreach_lerp_(list(self.model.parameters()), list(trained.parameters()), 1 - kept)
+        for same, buffer in zip(self.model.buffers(), trained.buffers(), strict=True):
+            same.copy_(buffer)
 
 
 def decay_of(decay: float, step: int) -> float:

@@ -105,7 +105,7 @@ def test_bash_completes_settings_and_their_values_though_it_cuts_words_at_equals
     assert {"train.early_stop=", "train.early_stop_on="} <= set(found)
     assert ask_bash(scripts, "nfdist train x.toml model.channe") == ["compopt -o nospace", "model.channels="]
     assert ask_bash(scripts, "nfdist tune x.toml train.early_stop_on=b") == ["both"]
-    assert set(ask_bash(scripts, "nfdist compare x.toml model.norm=")) == {"layer", "none"}
+    assert set(ask_bash(scripts, "nfdist compare x.toml model.norm=")) == {"layer", "batch", "none"}
     assert ask_bash(scripts, "nfdist partition x --method=r") == ["random"]
     assert "model.norm=" not in ask_bash(scripts, "nfdist evaluate ")
 
@@ -136,7 +136,7 @@ def test_fish_completes_settings(scripts: Path) -> None:
     assert "model.norm=none" not in ask_fish(scripts, "nfdist evaluate model.n")
 
 
-ZSH_CASES = [*(case[:2] for case in CASES[:1] + CASES[3:5]), ("nfdist tune x model.norm=", {"layer", "none"})]
+ZSH_CASES = [*(case[:2] for case in CASES[:1] + CASES[3:5]), ("nfdist tune x model.norm=", {"layer", "batch", "none"})]
 
 
 @pytest.mark.parametrize(("line", "offered"), ZSH_CASES)

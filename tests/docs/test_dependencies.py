@@ -14,6 +14,7 @@ from tests.docs.pages import ROOT
 
 PROJECT: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
 MODULES = {  # where they are not called alike
+    "pillow": "PIL",
     "mlflow-skinny": "mlflow",
     "prometheus-client": "prometheus_client",
     "scikit-learn": "sklearn",

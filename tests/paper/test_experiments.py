@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from experiments import GROUPS, NAMES, QUICK_OVERRIDES, ROOT, Experiment, chosen_rows, experiments
+from experiments import GROUPS, NAMES, PAIRWISE, QUICK_OVERRIDES, ROOT, Experiment, chosen_rows, experiments
 
 from nfdist import settings
 from nfdist.partitioning.recipe import Recipe
@@ -23,7 +23,7 @@ def test_a_row_can_be_configured_and_partitioned(row: Experiment) -> None:
     assert config.data.partition
     assert Recipe.build(str(ROOT / "partitions" / f"{row.recipe}.toml"), {}).source
     assert row.group in GROUPS
-    assert row.script in ("train", "published", "lds")
+    assert row.script in ("train", "published", *PAIRWISE)
 
 
 def test_every_published_dataset_is_a_row_with_nothing_changed() -> None:

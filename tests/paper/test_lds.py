@@ -10,14 +10,15 @@ import bilevel
 import lds
 import pytest
 import torch
-from bilevel import Graph, Problem, Settings, draw_graph, hypergradient, unroll
+from bilevel import Graph, Problem, Settings, as_it_is, draw_graph, hypergradient, unroll
+from pairwise import matrix_of, run_command
 from torch import Tensor
 
 from nfdist import seeds
 from nfdist.errors import ConfigError
 from nfdist.model.task import Task
-from nfdist.sparse.adjacency import Adjacency
 from nfdist.store.source_graph import TEST, TRAIN, VALID
+from tests.paper.building import two_communities
 from tests.training.building import build_partition
 
 NODES, FEATURES, CLASSES, STEPS = 12, 5, 3, 4
@@ -34,17 +35,10 @@ def symmetric_probabilities() -> Tensor:
     return upper + upper.t()
 
 
-def the_probabilities_themselves(probabilities: Tensor, step: int) -> Tensor:
-    """In place of a drawn graph: what the straight-through estimator takes it for."""
-    return probabilities
-
-
 def problem(**changes: Any) -> Problem:
     labels = torch.arange(NODES) % CLASSES
     features = drawn(NODES, FEATURES, name="features") - 0.5
-    whole = Problem(
-        features, labels, TASK, torch.arange(5), torch.arange(5, 9), SETTINGS, 3, the_probabilities_themselves
-    )
+    whole = Problem(features, labels, TASK, torch.arange(5), torch.arange(5, 9), SETTINGS, 3, as_it_is)
     return replace(whole, **changes)
 
 
@@ -124,23 +118,13 @@ def test_a_graph_is_the_same_however_many_rows_are_drawn_at_once() -> None:
     assert torch.equal(draw_graph(probabilities, 2, seed=1, rows_at_once=7), whole)
 
 
-def two_communities() -> tuple[Tensor, Tensor, Tensor, Adjacency]:
-    """Features that tell little, a graph that tells nothing, and labels of two kinds."""
-    labels = torch.arange(40) % 2
-    noise = torch.randn(40, 6, generator=seeds.generator(0, "noise"))
-    split = torch.tensor([TRAIN, TRAIN, VALID, VALID, TEST], dtype=torch.int8).repeat(8)
-    ends = torch.randint(40, (2, 60), generator=seeds.generator(0, "ends"))
-    return noise + labels[:, None], labels, split, Adjacency.from_edges(ends[0], ends[1], 40)
-
-
 @pytest.mark.parametrize("with_graph", [True, False])
 def test_what_is_learned_are_probabilities_of_undirected_edges(with_graph: bool) -> None:
-    features, labels, split, graph = two_communities()
-    start = lds.starting_probabilities(graph if with_graph else None, 40, torch.float32)
+    nodes = two_communities()
+    nodes = nodes if with_graph else replace(nodes, graph=None)
+    start = matrix_of(nodes.graph, 40, torch.float32)
     settings = replace(SETTINGS, outer_rate=20.0)
-    training = lds.train_lds(
-        features, labels, split, graph if with_graph else None, settings, 0, Task("single", 2), "accuracy"
-    )
+    training = lds.train_lds(nodes, settings, 0)
     learned = training.probabilities
     assert 0 <= float(learned.min()) <= float(learned.max()) <= 1
     assert torch.equal(learned, learned.t())
@@ -149,21 +133,16 @@ def test_what_is_learned_are_probabilities_of_undirected_edges(with_graph: bool)
     assert [epoch["epoch"] for epoch in training.epochs] == list(range(1, len(training.epochs) + 1))
     assert training.best is not None
     assert training.best["valid"] == max(epoch["valid"] for epoch in training.epochs)
-    again = lds.train_lds(
-        features, labels, split, graph if with_graph else None, settings, 0, Task("single", 2), "accuracy"
-    )
-    assert again.epochs == training.epochs
+    assert lds.train_lds(nodes, settings, 0).epochs == training.epochs
 
 
 def test_moves_lower_the_outer_loss() -> None:
-    features, labels, split, graph = two_communities()
-    outer_rows, _ = lds.halve_validation(split, 0)
-    train_rows = (split == TRAIN).nonzero()[:, 0]
+    nodes = two_communities()
+    outer_rows, _ = lds.halve_validation(nodes.split, 0)
+    train_rows = (nodes.split == TRAIN).nonzero()[:, 0]
     settings = replace(SETTINGS, dropout=0.0, outer_rate=0.5, outer_decay=1.0)
-    own = Problem(
-        features, labels, Task("single", 2), train_rows, outer_rows, settings, 0, the_probabilities_themselves
-    )
-    probabilities = 0.5 * lds.starting_probabilities(graph, 40, torch.float32)
+    own = Problem(nodes.features, nodes.labels, nodes.task, train_rows, outer_rows, settings, 0, as_it_is)
+    probabilities = 0.5 * matrix_of(nodes.graph, 40, torch.float32)
     state = own.first_state()
     losses = []
     for _ in range(5):
@@ -190,7 +169,7 @@ def test_the_command_prints_one_line_or_says_what_does_not_fit(
     graph = build_partition(tmp_path / "graph", 1)
     words = ["lds.py", "--partition", str(graph), "--seeds", "0,1", "--epochs", "2", "--samples", "2", "--json"]
     monkeypatch.setattr(sys, "argv", words)
-    lds.main()
+    run_command(lds.LEARNER, None)
     (line,) = capsys.readouterr().out.splitlines()
     result = json.loads(line)
     assert [entry["seed"] for entry in result["per_seed"]] == [0, 1]
@@ -199,9 +178,13 @@ def test_the_command_prints_one_line_or_says_what_does_not_fit(
     assert result["test_mean"] == pytest.approx(sum(tests) / 2)
     assert result["test_std"] == pytest.approx(abs(tests[0] - tests[1]) / 2**0.5)
     assert result["peak_memory_bytes"] > 2**20
+    monkeypatch.setattr(sys, "argv", [*words, "--epochs", "0"])
+    with pytest.raises(SystemExit, match="2"):
+        run_command(lds.LEARNER, None)
+    assert capsys.readouterr().err == "lds: --epochs must be at least 1 and finite, got 0\n"
     monkeypatch.setattr(sys, "argv", [*words, "--memory", "1MiB"])
     with pytest.raises(SystemExit, match="2"):
-        lds.main()
+        run_command(lds.LEARNER, None)
     refused = capsys.readouterr()
     assert refused.out == ""
     assert refused.err.startswith("lds: LDS on 245 nodes needs ")

@@ -95,6 +95,59 @@ def test_every_row_has_a_folder_for_its_very_settings_and_resumes_in_it(tmp_path
     assert partition_folder(OTHER, source, tmp_path) == partition_folder(ROW, source, tmp_path)
 
 
+def test_a_learner_of_all_pairs_has_options_of_its_own(tmp_path: Path) -> None:
+    children = RecordedChildren()
+    row = replace(OTHER, script="prognn", overrides=("train.seeds=[3, 4]",), options=("--steps", "7"))
+    result = made_workshop(tmp_path, children).make(row)
+    (command,) = (command for command in children.asked if "partition" not in command)
+    assert command[1].endswith("benchmarks/paper/prognn.py")
+    wanted = ["--seeds", "3,4", "--epochs", "250", "--split", "random:0.5/0.25/0.25", "--metric", "accuracy"]
+    assert list(command[4:]) == [*wanted, "--steps", "7", "--json"]
+    assert result.command.endswith("prognn.py --partition partitions/digits " + " ".join([*wanted, "--steps", "7"]))
+    source = located_source(row)
+    assert source is not None
+    digests = {
+        row_digest(replace(row, options=options), source) for options in ((), ("--steps", "7"), ("--steps", "8"))
+    }
+    assert len(digests) == 3
+
+
+def test_features_of_images_are_made_once_and_found_in_the_place_of_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RecordedFolders(RecordedChildren):
+        """Makes what is asked for, and remembers where a source was looked for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.folders: list[str] = []
+
+        def run(self, command: Sequence[str], environment: dict[str, str], log: Path) -> str:
+            if "--out" in command:
+                made = Path(command[command.index("--out") + 1])
+                made.parent.mkdir(parents=True, exist_ok=True)
+                made.touch()
+                self.folders.append(environment["NFDIST_DATA"])
+            return super().run(command, environment, log)
+
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "fashion-mnist.npz", feat=np.eye(50, 9, dtype=np.uint8), label=np.arange(50))
+    monkeypatch.setenv("NFDIST_DATA", str(tmp_path / "data"))
+    children = RecordedFolders()
+    pixels = Experiment("p", "stand-in", "p", "NodeFormer", "launch/paper/mini-imagenet.toml", "fashion-mnist", rows=20)
+    rows = [replace(pixels, recipe=f"fashion-features-k{k}", image_features=True) for k in (5, 10)]
+    workshop = made_workshop(tmp_path, children)
+    source = located_source(pixels)
+    assert source is not None
+    for row in (pixels, *rows):
+        workshop.partition(row, source)
+    subset, features = (str(tmp_path / "work" / "sources" / f"fashion-mnist-20{end}") for end in ("", "-features"))
+    assert children.folders == [subset, subset, features, features]
+    assert [command[1].endswith("image_features.py") for command in children.asked] == [False, True, False, False]
+    assert children.asked[1][2:] == [f"{subset}/fashion-mnist.npz", "--out", f"{features}/fashion-mnist.npz"]
+    assert row_digest(rows[0], source) != row_digest(replace(rows[0], image_features=False), source)
+
+
 def test_a_process_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "import sys; print('first', file=sys.stderr); sys.exit('then this')"]
     with pytest.raises(RowError, match="exit code 1: then this"):

@@ -35,7 +35,7 @@ def test_quoted_and_dotted_names_are_alike() -> None:
         ({"model.dropout": {"low": 0.0, "high": 1.0}}, r"dropout\.high must be at least 0 and below 1"),
         ({"model.dropout": [0.0, 1.5]}, r"dropout\[1\] must be at least 0 and below 1"),
         ({"model.layers": {"low": 1.5, "high": 3}}, "must be an integer"),
-        ({"model.norm": ["layer", "batch"]}, "must be one of layer, none"),
+        ({"model.norm": ["layer", "rows"]}, "must be one of layer, batch, none"),
         ({"model.norm": {"low": 1, "high": 2}}, "is no number: give a list"),
         ({"model.layers": []}, "empty list"),
         ({"model.layers": [2, 2]}, "names a value twice"),

@@ -15,6 +15,7 @@ from nfdist.devices import full_precision
 from nfdist.graph.halo import Halo
 from nfdist.graph.neighbors import Propagator
 from nfdist.graph.relation import Relation
+from nfdist.model.baselines.batch_norm import BatchNorm
 from nfdist.model.gaps import FEATURE_MEANS, fill_gaps
 from nfdist.model.initialize import initialize
 from nfdist.model.linear import InputLinear
@@ -48,6 +49,7 @@ class Baseline(nn.Module, ABC):
     norms: nn.ModuleList
     sizes: Tensor
     feature_means: Tensor | None
+    _world = World()  # of the pass under way
 
     def __init__(
         self, num_features: int, num_outputs: int, model: ModelConfig, *, seed: int = 0, num_nodes: int = 0
@@ -114,11 +116,12 @@ class Baseline(nn.Module, ABC):
     ) -> Output:
         """Logits of n nodes that get messages along the edges of Â_1; each rank has a graph of its own."""
         assert halo is None or not self.needs_graph
+        self._world = world or World()
         features = fill_gaps(features, self.feature_means)
         self.check(features, relations, draw)
         embedded: Tensor = self.input(features, feature_dropout(self.model, draw, self.training))
         with full_precision(embedded.device):
-            return self.answer(features, embedded, relations, draw, auxiliary_scale / (world or World()).size)
+            return self.answer(features, embedded, relations, draw, auxiliary_scale / self._world.size)
 
     def answer(
         self, features: Tensor, embedded: Tensor, relations: Sequence[Relation], draw: Draw, scale: float
@@ -140,11 +143,17 @@ class Baseline(nn.Module, ABC):
 
     def make_norms(self, widths: Sequence[int]) -> nn.ModuleList:
         """A norm for every hidden state that `activate` makes, or none for any."""
-        return nn.ModuleList(nn.LayerNorm(width) for width in widths if self.model.norm == "layer")
+        if self.model.norm == "none":
+            return nn.ModuleList()
+        return nn.ModuleList(
+            nn.LayerNorm(width) if self.model.norm == "layer" else BatchNorm(width) for width in widths
+        )
 
     def activate(self, rows: Tensor, index: int, draw: Draw) -> Tensor:
         """Hidden state `index` (from 0) of what its layer made: dropout(activation(norm(rows)))."""
-        rows = self.norms[index](rows) if len(self.norms) else rows
+        if len(self.norms):
+            norm = self.norms[index]
+            rows = norm(rows, self._world) if isinstance(norm, BatchNorm) else norm(rows)
         rows = F.elu(rows) if self.model.activation == "elu" else F.relu(rows)
         if not self.training or self.model.dropout == 0:
             return rows

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nfdist import seeds
 from nfdist.attention import ops
 from nfdist.model.baselines.baseline import Baseline, Convolution
+from nfdist.model.baselines.batch_norm import BatchNorm
 from nfdist.model.baselines.gat import GAT
 from nfdist.model.baselines.gcn import GCN, SGC, DropEdge, JKNet
 from nfdist.model.baselines.glcn import GLCN
@@ -174,6 +175,13 @@ def finish(model: Baseline, rows: Tensor, index: int, draw: Draw) -> Tensor:
         norm = model.norms[index]
         assert isinstance(norm, nn.LayerNorm)
         rows = F.layer_norm(rows, rows.shape[1:], norm.weight, norm.bias)
+    if model.model.norm == "batch":
+        batch_norm = model.norms[index]
+        assert isinstance(batch_norm, BatchNorm)
+        mean, variance = batch_norm.running_mean, batch_norm.running_variance
+        if model.training:
+            mean, variance = rows.mean(0), rows.var(0, correction=0)
+        rows = (rows - mean) / (variance + 1e-5).sqrt() * batch_norm.weight + batch_norm.bias
     rows = torch.where(rows > 0, rows, rows.exp() - 1 if model.model.activation == "elu" else 0.0)
     if model.training and model.model.dropout > 0:
         key = seeds.derive(draw.seed, "dropout", draw.step, index)

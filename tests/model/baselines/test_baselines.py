@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "three layers, one head, ELU": {"layers": 3, "heads": 1, "activation": "elu"},
     "no norm, all states": {"norm": "none", "jumping_knowledge": True},
     "dropout": {"layers": 3, "dropout": 0.5},
+    "batch norm": {"norm": "batch"},
     "dropout of features": {"input_dropout": 0.5},
 }
 
