@@ -1,11 +1,11 @@
 """How time and memory of every stage grow with nodes, edges, channels, random features, noise draws and ranks.
 
-    python benchmarks/growth.py [--steps 5] [--nodes 4000] [--write] [--work DIR] [--only AXIS,...]
+    python benchmarks/growth.py [--steps 5] [--nodes 16000] [--write] [--work DIR] [--only AXIS,...]
     python benchmarks/growth.py --paper [--write] [--link 1.25e9]
 
 Each size is twice the one before, 16 times over all. Graphs are random ones, of 16 edges a node along the axis of nodes
-(of 3 for hops), and of 10,000 nodes along that of edges. Every measurement is a process of its own with one thread; its
-CPU seconds are what exponents are fitted to, by least squares through logarithms. Beside them stands what the
+(of 3 for hops), and of twice --nodes along that of edges. Every measurement is a process of its own with one thread;
+its CPU seconds are what exponents are fitted to, by least squares through logarithms. Beside them stands what the
 performance model says, with this host's speeds measured at the start.
 
 --paper is the same model for 10^9 nodes on many hosts. --write puts what was found into docs/scaling.md.
@@ -120,7 +120,7 @@ def measured_lines(options: argparse.Namespace, rates: HostRates, work: Path) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=5, help="sizes of an axis, each twice the one before")
-    parser.add_argument("--nodes", type=int, default=4000, help="the smallest graph")
+    parser.add_argument("--nodes", type=int, default=16000, help="the smallest graph")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[*STAGES_OF, "ranks"])
     parser.add_argument("--paper", action="store_true", help="10^9 nodes, by the model")
     parser.add_argument("--link", type=float, default=1.25e9, help="bytes a second between hosts, for --paper")

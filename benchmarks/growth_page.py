@@ -53,9 +53,9 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 def table(curves: Sequence[Curve]) -> list[str]:
     """One line a curve: its ends, its exponents, and how far the plan is from what was measured."""
     lines = [
-        "| along | stage | from - to | CPU seconds | exponent | seconds planned / measured | private MiB "
-        "| planned / measured |",
-        "|---|---|---|---|---|---|---|---|",
+        "| along | stage | from - to | CPU seconds | exponent | of the last doubling | seconds planned / measured "
+        "| private MiB | planned / measured |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for curve in curves:
         wanted = "" if curve.is_kept else f" **above {MOST_EXPONENT:.2f}**"
@@ -65,6 +65,7 @@ def table(curves: Sequence[Curve]) -> list[str]:
             f"{_count(curve.sizes[0])} - {_count(curve.sizes[-1])}",
             f"{curve.cpu_seconds[0]:.2f} - {curve.cpu_seconds[-1]:.2f}",
             f"{curve.exponent:.2f}{wanted}",
+            f"{exponent(curve.sizes[-2:], curve.cpu_seconds[-2:]):.2f}",
             _ratios(curve.planned_seconds, curve.cpu_seconds),
             f"{curve.private_bytes[0] / 2**20:.0f} - {curve.private_bytes[-1] / 2**20:.0f}",
             _ratios(curve.planned_bytes, curve.private_bytes),

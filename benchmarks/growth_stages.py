@@ -6,6 +6,7 @@ and memory are the stage's alone.
 
 import json
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -33,7 +34,7 @@ from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceCounts
 from nfdist.plan.planned_job import EVALUATION_BYTES, PlannedJob
 from nfdist.plan.rates import HostRates, KnownRates
-from nfdist.plan.stages import plan_hops, plan_prediction, plan_training
+from nfdist.plan.stages import START_SECONDS, plan_hops, plan_prediction, plan_training
 from nfdist.plan.work import sweep_work
 from nfdist.rendezvous import Place
 from nfdist.store.hops import Hops
@@ -107,7 +108,8 @@ def make_run(problem: Problem, work: Path) -> None:
 
 def work_partition(method: str) -> Callable[[Problem, Path], Callable[[], object]]:
     def work_of(problem: Problem, work: Path) -> Callable[[], object]:
-        out = work / f"made-{method}-{problem.nodes}-{problem.edges}"
+        out = work / "made"
+        shutil.rmtree(out, ignore_errors=True)
         return lambda: partition(problem.recipe(work, method, out))
 
     return work_of
@@ -243,7 +245,7 @@ def planned(stage: str, problem: Problem, work: Path, rates: HostRates) -> dict[
         return {"seconds": hops.seconds, "private_bytes": hops.memory_bytes}
     if stage == "prediction":
         found_stage = plan_prediction(job)
-        return {"seconds": found_stage.seconds, "private_bytes": found_stage.memory_bytes}
+        return {"seconds": found_stage.seconds - START_SECONDS, "private_bytes": found_stage.memory_bytes}
     training = plan_training(job)
     assert training.step_seconds is not None
     assert training.steps is not None

@@ -1,5 +1,6 @@
 """A partition as other libraries take it: features, labels and splits as tensors, in-edges as one CSC pair."""
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +15,6 @@ from torch import Tensor, nn
 from nfdist.sparse.dgl_door import dgl
 from nfdist.store.source_graph import TEST, TRAIN, VALID
 from nfdist.store.store import Store
-
-WIDTH = 64  # of hidden states, for every contender as for NodeFormer
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,10 @@ class Rows:
 class FirstLayer(nn.Module):
     """What makes dense rows of features: nothing where they are dense, else a linear map of the words and ReLU."""
 
-    def __init__(self, num_features: int, sparse: bool) -> None:
+    def __init__(self, num_features: int, width: int, sparse: bool) -> None:
         super().__init__()
-        self.width = WIDTH if sparse else num_features
-        self.weight = nn.Parameter(torch.empty(num_features, WIDTH)) if sparse else None
+        self.width = width if sparse else num_features
+        self.weight = nn.Parameter(torch.empty(num_features, width)) if sparse else None
         if self.weight is not None:
             nn.init.xavier_uniform_(self.weight)
 
@@ -76,8 +75,8 @@ class ContenderGraph:
     def num_classes(self) -> int:
         return self.store.num_classes
 
-    def first_layer(self) -> FirstLayer:
-        return FirstLayer(self.store.num_features, self.store.manifest.feature_kind == "sparse")
+    def first_layer(self, width: int) -> FirstLayer:
+        return FirstLayer(self.store.num_features, width, self.store.manifest.feature_kind == "sparse")
 
     def take(self, nodes: Tensor) -> Rows:
         return Rows.of(self.store.take(nodes))
@@ -106,6 +105,17 @@ class ContenderGraph:
         ends, sources = map(torch.from_numpy, self.in_edges(loops=loops))
         edges = torch.empty(0, dtype=torch.int32)
         return dgl().graph(("csc", (ends, sources, edges)), num_nodes=self.num_nodes, idtype=torch.int32)
+
+    @cached_property
+    def normalized(self) -> Tensor:
+        """The adjacency with self-loops, each edge by the roots of both degrees, a row for each target: sparse CSR."""
+        ends, sources = self.in_edges(loops=True)
+        root = 1 / np.sqrt(np.diff(ends).astype(np.float32))
+        weights = np.repeat(root, np.diff(ends)) * root[sources]
+        pieces = (torch.from_numpy(one) for one in (ends, sources, weights))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that this layout is in beta
+            return torch.sparse_csr_tensor(*pieces, size=(self.num_nodes, self.num_nodes), check_invariants=False)
 
     def scores(self, answers: Tensor) -> dict[str, float]:
         """Accuracy of the answers [n] of all nodes."""

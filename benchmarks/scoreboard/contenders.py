@@ -1,21 +1,20 @@
 """What a user might take instead of nfdist: small trainings over the public interfaces of other libraries.
 
 Each has a `step`, a training step as usual for it, and `answers`, the class of every node, or of those that are asked
-for where it does not evaluate whole graphs. All have the same width; other settings are those of the libraries' own
-examples for graphs of this kind. Two take batches of nodes, and get the very batches that nfdist would make.
+for where it does not evaluate whole graphs. All are as wide as the NodeFormer of the configuration; other settings are
+those of the libraries' own examples for graphs of this kind. Two take batches of nodes, and get the very batches that
+nfdist would make.
 """
 
-import importlib
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from contender_graph import WIDTH, ContenderGraph
+from contender_graph import ContenderGraph
 from torch import Tensor, nn
 
 from nfdist.config import Config
@@ -50,10 +49,10 @@ class Contender(Protocol):
 class Convolutions(nn.Module):
     """Layers of DGL with ReLU and dropout between them."""
 
-    def __init__(self, graph: ContenderGraph, kind: Any, **options: Any) -> None:
+    def __init__(self, graph: ContenderGraph, channels: int, kind: Any, **options: Any) -> None:
         super().__init__()
-        self.first = graph.first_layer()
-        widths = [self.first.width, *[WIDTH] * (LAYERS - 1), graph.num_classes]
+        self.first = graph.first_layer(channels)
+        widths = [self.first.width, *[channels] * (LAYERS - 1), graph.num_classes]
         self.layers = nn.ModuleList(kind(left, right, **options) for left, right in pairwise(widths))
 
     def forward(self, graphs: list[Any], rows: Any) -> Tensor:
@@ -70,7 +69,7 @@ class GraphSAGE:
 
     def __init__(self, graph: ContenderGraph, config: Config) -> None:
         self.graph, self.edges = graph, graph.dgl_graph(loops=False)
-        self.model = Convolutions(graph, dgl_layers().SAGEConv, aggregator_type="mean")
+        self.model = Convolutions(graph, config.model.channels, dgl_layers().SAGEConv, aggregator_type="mean")
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, weight_decay=5e-4)
         self.batches = self._batches()
 
@@ -108,7 +107,7 @@ class GCN:
     def __init__(self, graph: ContenderGraph, config: Config) -> None:
         self.graph, self.edges = graph, graph.dgl_graph(loops=True)
         self.edges.create_formats_()
-        self.model = Convolutions(graph, dgl_layers().GraphConv)
+        self.model = Convolutions(graph, config.model.channels, dgl_layers().GraphConv)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
 
     def step(self) -> int:
@@ -133,10 +132,11 @@ class SGFormer(nn.Module):
 
     def __init__(self, graph: ContenderGraph, config: Config) -> None:
         super().__init__()
-        kind = importlib.import_module("torch_geometric.nn.models").SGFormer
+        from torch_geometric.nn.models import SGFormer as Net  # of the extra "scoreboard"
+
         self.graph, self.sampler, self.position = graph, sampler_of(config), Position()
-        self.first = graph.first_layer()
-        self.net = kind(self.first.width, WIDTH, graph.num_classes, trans_num_layers=1)
+        self.first = graph.first_layer(config.model.channels)
+        self.net = Net(self.first.width, config.model.channels, graph.num_classes, trans_num_layers=1)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=1e-2)
         self.trains = torch.zeros(graph.num_nodes, dtype=torch.bool).index_fill_(0, graph.train, True)
 
@@ -155,24 +155,11 @@ class SGFormer(nn.Module):
         self.eval()
         self._normalizes(False)
         try:
-            rows = self.first(self.graph.rows)
-            logits: Tensor = self.net(rows, self.matrix, torch.zeros(self.graph.num_nodes, dtype=torch.int64))
+            one_graph = torch.zeros(self.graph.num_nodes, dtype=torch.int64)
+            logits: Tensor = self.net(self.first(self.graph.rows), self.graph.normalized, one_graph)
         finally:
             self._normalizes(True)
         return logits.argmax(1)
-
-    @property
-    def matrix(self) -> Tensor:
-        """The normalized adjacency with self-loops, a row for each target; made once."""
-        if "_matrix" not in self.__dict__:
-            ends, sources = self.graph.in_edges(loops=True)
-            root = 1 / np.sqrt(np.maximum(np.diff(ends), 1).astype(np.float32))
-            weights = np.repeat(root, np.diff(ends)) * root[sources]
-            size = (self.graph.num_nodes, self.graph.num_nodes)
-            pieces = (torch.from_numpy(one) for one in (ends, sources, weights))
-            self.__dict__["_matrix"] = torch.sparse_csr_tensor(*pieces, size=size, check_invariants=False)
-        found: Tensor = self.__dict__["_matrix"]
-        return found
 
     def _normalizes(self, whether: bool) -> None:
         for convolution in self.net.graph_conv.convs:

@@ -32,6 +32,7 @@ class Job:
     options: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     evaluate_every: int = 1
+    evaluate_memory: str = ""
     most_seconds: float = 900.0  # of a stage
     absent: str = ""
     ranks: bool = False  # whether two ranks train and evaluate, too
@@ -87,9 +88,12 @@ def _papers(quick: bool) -> Job:
         parts=4 if quick else 32,
         seconds=6.0 if quick else 240.0,
         memory="8GiB",
+        # What lies in files at the peak of an evaluation: states and logits that have no room in memory, states and
+        # embeddings that are written, and the partition, 42 GB together; with 64 channels it would be 60.
+        evaluate_memory="16GiB",
         new_nodes=50 if quick else 10_000,
         options=("--scale", f"{scale:g}"),
-        overrides=("model.layers=2", *_batches(quick), "train.sampling=walks"),
+        overrides=("model.layers=2", "model.channels=32", *_batches(quick), "train.sampling=walks"),
         evaluate_every=0,
         most_seconds=2400.0,
     )
@@ -120,7 +124,7 @@ def stages(job: Job, work: Path) -> list[Stage]:
 
     words = ("--parts", str(job.parts), "--memory", job.memory, *job.options, "--out", str(partition), "--json")
     train = (str(HERE / "train_for.py"), f"{job.seconds:g}")
-    evaluate = ("-m", "nfdist", "evaluate", str(run), "--memory", job.memory, "--json")
+    evaluate = ("-m", "nfdist", "evaluate", str(run), "--memory", job.evaluate_memory or job.memory, "--json")
     twins = (str(HERE / "predict_twins.py"), str(partition), str(run), str(job.new_nodes), str(folder / "new"))
     made = [
         stage("partition", "-m", "nfdist", "partition", job.source, *words, out=[partition]),

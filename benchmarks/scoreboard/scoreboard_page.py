@@ -23,7 +23,7 @@ accuracies. [docs/scaling.md](../docs/scaling.md) has what is beyond this machin
 - Training is ended after the same seconds of steps, batches included; evaluations and loading do not count. The test
   score is that of the best validation score until then. The two times to equal accuracy are between nfdist and one
   other side: until this side has nfdist's best validation score, and until nfdist has this side's.
-- The contenders are the small trainings of [contenders.py](scoreboard/contenders.py), 64 channels wide as NodeFormer
+- The contenders are the small trainings of [contenders.py](scoreboard/contenders.py), as wide as NodeFormer
   is: the published matrix formulation of NodeFormer (transcription), DGL's GraphSAGE with its neighbor sampler, DGL's
   GCN on the whole graph, PyG's SGFormer. Those that take batches of random nodes get nfdist's, for free.
 """
