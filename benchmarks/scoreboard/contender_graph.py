@@ -112,10 +112,11 @@ class ContenderGraph:
         ends, sources = self.in_edges(loops=True)
         root = 1 / np.sqrt(np.diff(ends).astype(np.float32))
         weights = np.repeat(root, np.diff(ends)) * root[sources]
-        pieces = (torch.from_numpy(one) for one in (ends, sources, weights))
+        rows, columns, values = map(torch.from_numpy, (ends, sources, weights))
+        size = (self.num_nodes, self.num_nodes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that this layout is in beta
-            return torch.sparse_csr_tensor(*pieces, size=(self.num_nodes, self.num_nodes), check_invariants=False)
+            return torch.sparse_csr_tensor(rows, columns, values, size=size, check_invariants=False)
 
     def scores(self, answers: Tensor) -> dict[str, float]:
         """Accuracy of the answers [n] of all nodes."""

@@ -10,6 +10,7 @@ from stage import ROOT, Stage
 HERE = Path(__file__).parent
 CONTENDERS = ("transcription", "GraphSAGE", "GCN", "SGFormer")
 PLUMBING = ("observe.port=0", "run.device=cpu", "train.checkpoint_every=0", "train.keep=1", "train.epochs=1000000000")
+CONTENDER_SECONDS = 600.0  # for loading and evaluating, beside twice those of training
 WRITTEN = ("states", "predictions.parquet", "embeddings.parquet")  # by an evaluation
 TAXONOMY = "ncbi-taxonomy.npz"
 
@@ -86,7 +87,7 @@ def _papers(quick: bool) -> Job:
         title=f"a graph of ogbn-papers100M's shape, at {scale:g}",
         source="papers100m-like",
         parts=4 if quick else 32,
-        seconds=6.0 if quick else 240.0,
+        seconds=6.0 if quick else 180.0,
         memory="8GiB",
         # What lies in files at the peak of an evaluation: states and logits that have no room in memory, states and
         # embeddings that are written, and the partition, 42 GB together; with 64 channels it would be 60.
@@ -153,7 +154,8 @@ def stages(job: Job, work: Path) -> list[Stage]:
         given = ("--sampled",) if not job.evaluate_every else ()
         given += ("--evaluations", "1") if not job.evaluate_every else ()
         command = (str(HERE / "contender.py"), contender, f"{job.seconds:g}", *given, "--", *config)
-        made.append(stage(contender, *command, needs=["partition"], seconds=3 * job.seconds))
+        limit = CONTENDER_SECONDS + 2 * job.seconds
+        made.append(Stage(job.name, contender, command, limit, ("partition",), absent=job.absent))
     return made
 
 

@@ -41,7 +41,7 @@ def page(
     lines += [f"| {name} | {text} |" for name, text in machine.items()]
     if told:
         begun = sorted(one.began for one in told.values())
-        lines.append(f"| begun, ended stages | {begun[0]}, {len(told)} stages in {_minutes(told.values())} |")
+        lines.append(f"| begun | {begun[0]}, {len(told)} stages in {_minutes(told.values())} |")
         lines.append(f"| load at the start of stages | {_range(one.load for one in told.values())} |")
         lines.append(f"| commit | {', '.join(sorted({one.commit for one in told.values()}))} |")
     for job, stages in jobs:

@@ -50,7 +50,7 @@ def test_a_stage_has_its_facts_and_its_scores() -> None:
     assert line(told(), "| predict |") == "| predict | not run yet | | | | | | | | |"
     assert "1,000 nodes, 5,000 stored edges, 8 parts, 20.0% of the edges between parts." in lines(told())
     assert "- partition: read 3 s, write 1 s." in lines(told())
-    assert "| begun, ended stages | 2026-01-01 00:00:00 UTC, 5 stages in 1 minutes |" in lines(told())
+    assert "| begun | 2026-01-01 00:00:00 UTC, 5 stages in 1 minutes |" in lines(told())
 
 
 def test_sides_are_compared_after_equal_time_and_at_equal_scores() -> None:
