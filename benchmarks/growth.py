@@ -131,8 +131,9 @@ def main() -> None:
         work = options.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
         rates = measure_host(work)
+        curves: list[Curve] = []
         if options.paper:
-            name, lines, curves = "billion", billion_lines(rates, options.link), []
+            name, lines = "billion", billion_lines(rates, options.link)
         else:
             lines, curves = measured_lines(options, rates, work)
             name = "growth"

@@ -151,8 +151,7 @@ def stages(job: Job, work: Path) -> list[Stage]:
             ),
         ]  # fmt: skip
     for contender in job.contenders:
-        given = ("--sampled",) if not job.evaluate_every else ()
-        given += ("--evaluations", "1") if not job.evaluate_every else ()
+        given = () if job.evaluate_every else ("--sampled", "--evaluations", "1")
         command = (str(HERE / "contender.py"), contender, f"{job.seconds:g}", *given, "--", *config)
         limit = CONTENDER_SECONDS + 2 * job.seconds
         made.append(Stage(job.name, contender, command, limit, ("partition",), absent=job.absent))
