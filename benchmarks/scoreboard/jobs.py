@@ -94,7 +94,13 @@ def _papers(quick: bool) -> Job:
         evaluate_memory="16GiB",
         new_nodes=50 if quick else 10_000,
         options=("--scale", f"{scale:g}"),
-        overrides=("model.layers=2", "model.channels=32", *_batches(quick), "train.sampling=walks"),
+        overrides=(
+            "model.layers=2",
+            "model.channels=32",
+            *_batches(quick),
+            "train.sampling=walks",
+            "train.batch_from=train",
+        ),
         evaluate_every=0,
         most_seconds=2400.0,
     )

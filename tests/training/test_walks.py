@@ -55,6 +55,27 @@ def test_what_resumes_within_an_epoch_goes_on_with_the_same_steps(store: Store, 
     assert len(rest) == -(-(store.num_nodes - 4 * 2 * 20) // (ranks * 20))
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_walks_from_some_nodes_start_there_and_an_epoch_has_as_many_roots(store: Store, ranks: int) -> None:
+    roots = torch.arange(5, store.num_nodes, 7)
+    walks = Walks(store, ranks, BATCH, LENGTH, 4, roots)
+    steps, after = epoch(walks, Position())
+    assert len(steps) == walks.batches(Position()) == -(-len(roots) // (ranks * (BATCH // (LENGTH + 1))))
+    assert walks.progress(after) == 1.0
+    near = roots
+    for _ in range(LENGTH):
+        near = torch.cat([near, _sources(store, near)]).unique()
+    for batches in steps:
+        assert all(len(np.intersect1d(batch, roots)) > 0 for batch in batches)
+        assert all(set(batch.tolist()) <= set(near.tolist()) for batch in batches)
+
+
+def _sources(store: Store, nodes: torch.Tensor) -> torch.Tensor:
+    """Whoever sends to some nodes."""
+    graph = store.induced(torch.arange(store.num_nodes))
+    return graph.sources[torch.isin(graph.targets, nodes)].long()
+
+
 def test_every_node_is_met_sooner_or_later(store: Store) -> None:
     walks = Walks(store, 1, BATCH, LENGTH, seed=0)
     met = torch.cat([walks.take(Position(batch=step))[0][0] for step in range(400)])
