@@ -125,6 +125,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for number in range(1, options.evaluations + 1):
             course.train(options.seconds * number / options.evaluations)
             if number == options.evaluations or not course.costly:
+                # A library may end the process where it finds no memory: then this is what is known.
+                print(json.dumps({"load_seconds": loaded, **course.facts()}), flush=True)
                 course.evaluate()
     except ShortageError as error:
         print(json.dumps({"load_seconds": loaded, **course.facts()}))

@@ -155,6 +155,8 @@ class Workshop:
 
 def reason(exit_code: int, said: Sequence[str]) -> str:
     """Why a process failed, in one line: the last that it said, or what ended it."""
+    if exit_code < 0 and said and "bad_alloc" in said[-1]:  # in a thread of a library, where nothing can catch it
+        return f"out of memory: std::bad_alloc, signal {-exit_code}"
     if exit_code < 0 and (not said or exit_code == -9):
         return f"ended by signal {-exit_code}" + (", as for want of memory" if exit_code == -9 else "")
     return f"{said[-1].strip():.300}" if said else f"exit code {exit_code}, without a word"

@@ -75,6 +75,7 @@ def test_commands_and_reasons_have_no_folders_of_this_machine(tmp_path: Path, mo
 def test_reasons_and_outcomes_are_the_last_that_was_said() -> None:
     assert reason(1, ["Traceback", "ValueError: x"]) == "ValueError: x"
     assert reason(-9, ["progress"]) == "ended by signal 9, as for want of memory"
+    assert reason(-6, ["terminate", "  what():  std::bad_alloc"]) == "out of memory: std::bad_alloc, signal 6"
     assert reason(3, []) == "exit code 3, without a word"
     assert last_json(["{}", '{"a": 1}', "[1]", "words"]) == {"a": 1}
     assert last_json(["words"]) == {}
