@@ -98,7 +98,6 @@ def _papers(quick: bool) -> Job:
             "model.layers=2",
             "model.channels=32",
             *_batches(quick),
-            "train.sampling=walks",
             "train.batch_from=train",
         ),
         evaluate_every=0,
