@@ -76,9 +76,10 @@ def part_bytes(counts: GraphCounts, hosts: int) -> float:
     return own * (counts.row_bytes(counts.feature_bytes) + 8 + 8 + 1 + 8) + counts.edges / hosts * source
 
 
-def billion_lines(rates: HostRates, link_bytes: float) -> list[str]:
-    """A table by the number of hosts, of hosts as fast as the one with these rates, with a link of so many bytes."""
+def billion_lines(rates: HostRates, link_bytes: float, disk_bytes: float) -> list[str]:
+    """A table by the number of hosts, of hosts as fast as the one with these rates, with other links and disks."""
     rates = replace(rates, link_bytes=link_bytes, link_latency_seconds=rates.link_latency_seconds or 2e-4)
+    rates = replace(rates, disk_read_bytes=disk_bytes, disk_written_bytes=disk_bytes)
     lines = [
         "| hosts | part on disk | train: memory | bytes sent a step | s a step | an epoch | evaluate: memory | "
         "in files | bytes sent | an evaluation |",
@@ -112,8 +113,8 @@ def billion_lines(rates: HostRates, link_bytes: float) -> list[str]:
         f"nodes a host, evaluation with --memory {LIMIT_BYTES // GIB}GiB and all its files. A host is one worker of "
         f"{rates.threads} {'thread' if rates.threads == 1 else 'threads'} with the speeds measured here: products "
         f"{rates.product_flops / 1e9:.1f} GFLOP/s, memory {rates.passed_bytes / 1e9:.1f} GB/s, rows gathered "
-        f"{rates.gathered_bytes / 1e9:.1f} GB/s, disk {rates.disk_written_bytes / 1e9:.2f} GB/s written; links of "
-        f"{link_bytes / 1e9:g} GB/s are assumed.",
+        f"{rates.gathered_bytes / 1e9:.1f} GB/s; links of {link_bytes / 1e9:g} GB/s and disks of "
+        f"{disk_bytes / 1e9:g} GB/s are assumed.",
     ]
 
 

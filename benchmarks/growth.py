@@ -1,10 +1,10 @@
 """How time and memory of every stage grow with nodes, edges, channels, random features, noise draws and ranks.
 
     python benchmarks/growth.py [--steps 5] [--nodes 16000] [--write] [--work DIR] [--only AXIS,...]
-    python benchmarks/growth.py --paper [--write] [--link 1.25e9]
+    python benchmarks/growth.py --paper [--write] [--link 1.25e9] [--disk 1e9]
 
 Each size is twice the one before, 16 times over all. Graphs are random ones, of 16 edges a node along the axis of nodes
-(of 3 for hops), and of twice --nodes along that of edges. Every measurement is a process of its own with one thread;
+(of 3 for hops), and of --nodes along that of edges. Every measurement is a process of its own with one thread;
 its CPU seconds are what exponents are fitted to, by least squares through logarithms. Beside them stands what the
 performance model says, with this host's speeds measured at the start.
 
@@ -50,7 +50,7 @@ def axes(nodes: int, steps: int) -> dict[str, Callable[[int], tuple[float, Probl
 
     return {
         "nodes": lambda step: (nodes << step, Problem(nodes << step, DEGREE * (nodes << step))),
-        "edges": lambda step: (4 * nodes << step, Problem(2 * nodes, 4 * nodes << step)),
+        "edges": lambda step: (DEGREE * nodes << step, Problem(nodes, DEGREE * nodes << step)),
         "channels": setting("model.channels", 16),
         "random features": setting("model.random_features", 8),
         "noise draws": setting("attention.noise_draws", 1),
@@ -124,6 +124,7 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=[*STAGES_OF, "ranks"])
     parser.add_argument("--paper", action="store_true", help="10^9 nodes, by the model")
     parser.add_argument("--link", type=float, default=1.25e9, help="bytes a second between hosts, for --paper")
+    parser.add_argument("--disk", type=float, default=1e9, help="bytes a second of a host's disk, likewise")
     parser.add_argument("--write", action="store_true", help="into docs/scaling.md")
     parser.add_argument("--work", type=Path, help="for graphs and runs (default: a temporary folder)")
     options = parser.parse_args()
@@ -133,7 +134,7 @@ def main() -> None:
         rates = measure_host(work)
         curves: list[Curve] = []
         if options.paper:
-            name, lines = "billion", billion_lines(rates, options.link)
+            name, lines = "billion", billion_lines(rates, options.link, options.disk)
         else:
             lines, curves = measured_lines(options, rates, work)
             name = "growth"

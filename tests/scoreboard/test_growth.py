@@ -76,7 +76,7 @@ def test_every_axis_doubles_and_every_stage_is_known() -> None:
 
 
 def test_what_a_billion_nodes_send_for_attention_does_not_depend_on_the_hosts() -> None:
-    lines = billion.billion_lines(ROUGH, 1.25e9)
+    lines = billion.billion_lines(ROUGH, 1.25e9, 1e9)
     rows = [line.split(" | ") for line in lines if line.startswith("| ") and line[2].isdigit()]
     assert [int(row[0].strip("| ")) for row in rows] == list(billion.HOSTS)
     assert len({row[3] for row in rows}) == 1
