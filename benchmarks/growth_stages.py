@@ -26,16 +26,17 @@ from nfdist.api import Predictor
 from nfdist.config import Config
 from nfdist.evaluation.evaluator import Wanted, evaluate_run
 from nfdist.graph.counts import GraphCounts
+from nfdist.layout import HOPS_SUFFIX
 from nfdist.memory import MemoryWatch
 from nfdist.model.nodeformer import NodeFormer
 from nfdist.partitioning.pipeline import partition
 from nfdist.partitioning.planning import plan as plan_partition
 from nfdist.partitioning.recipe import Recipe
 from nfdist.partitioning.sources import SourceCounts
+from nfdist.plan.evaluation_work import sweep_work
 from nfdist.plan.planned_job import EVALUATION_BYTES, PlannedJob
 from nfdist.plan.rates import HostRates, KnownRates
-from nfdist.plan.stages import START_SECONDS, plan_hops, plan_prediction, plan_training
-from nfdist.plan.work import sweep_work
+from nfdist.plan.stages import plan_hops, plan_prediction, plan_training
 from nfdist.rendezvous import Place
 from nfdist.store.hops import Hops
 from nfdist.store.store import Store
@@ -142,7 +143,9 @@ def work_evaluation(problem: Problem, work: Path) -> Callable[[], object]:
 
 
 def work_hops(problem: Problem, work: Path) -> Callable[[], object]:
-    store = Store.open(problem.folder(work))
+    folder = problem.folder(work)
+    shutil.rmtree(f"{folder}{HOPS_SUFFIX}", ignore_errors=True)  # of another axis
+    store = Store.open(folder)
     return lambda: Hops.open(store, 2)
 
 
@@ -245,7 +248,7 @@ def planned(stage: str, problem: Problem, work: Path, rates: HostRates) -> dict[
         return {"seconds": hops.seconds, "private_bytes": hops.memory_bytes}
     if stage == "prediction":
         found_stage = plan_prediction(job)
-        return {"seconds": found_stage.seconds - START_SECONDS, "private_bytes": found_stage.memory_bytes}
+        return {"seconds": found_stage.seconds - rates.start_seconds, "private_bytes": found_stage.memory_bytes}
     training = plan_training(job)
     assert training.step_seconds is not None
     assert training.steps is not None
