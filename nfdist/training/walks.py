@@ -25,9 +25,8 @@ class Walks:
     must take every batch.
     """
 
-    def __init__(self, store: GraphStore, ranks: int, batch_nodes: int, walk_length: int, seed: int) -> None:
     def __init__(
-        self, store: Store, ranks: int, batch_nodes: int, walk_length: int, seed: int, roots: Tensor | None = None
+        self, store: GraphStore, ranks: int, batch_nodes: int, walk_length: int, seed: int, roots: Tensor | None = None
     ) -> None:
         self._store, self._ranks, self._batch_nodes, self._seed = store, ranks, batch_nodes, seed
         self._walk_length = walk_length
@@ -52,21 +51,14 @@ class Walks:
     def _visited(self, batch: int) -> list[Tensor]:
         """The ascending ids of the nodes that each rank's walks meet."""
         streams = [seeds.numpy_generator(self._seed, "walks", batch, rank) for rank in range(self._ranks)]
-        here = np.stack([stream.integers(self._store.num_nodes, size=self._roots) for stream in streams])
+        count = self._store.num_nodes if self._roots is None else len(self._roots)
+        here = np.stack([stream.integers(count, size=self._walks) for stream in streams])
+        if self._roots is not None:
+            here = self._roots[here]
         visited = [here]
         for _ in range(self._walk_length):
-            chances = np.stack([stream.random(self._roots) for stream in streams])
+            chances = np.stack([stream.random(self._walks) for stream in streams])
             here = self._moved(here.ravel(), chances.ravel()).reshape(here.shape)
-    def _visited(self, batch: int, rank: int) -> Tensor:
-        """The ascending ids of the nodes that a rank's walks meet."""
-        generator = seeds.numpy_generator(self._seed, "walks", batch, rank)
-        if self._roots is None:
-            here = generator.integers(self._store.num_nodes, size=self._walks)
-        else:
-            here = self._roots[generator.integers(len(self._roots), size=self._walks)]
-        visited = [here]
-        for _ in range(self._walk_length):
-            here = self._moved(here, generator.random(self._walks))
             visited.append(here)
         return [torch.from_numpy(np.unique(nodes)) for nodes in np.concatenate(visited, 1)]
 
