@@ -10,7 +10,7 @@ BIN := .venv/bin
 # Two workers more than cores, since with one more two cores idled for a third of the time, and at most four.
 TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 2 ? cores + 2 : 4 )))
 
-.PHONY: setup test test-slow test-multihost test-browser test-gpu test-remote test-monitoring test-trackers golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults paper paper-search paper-quick clean
+.PHONY: setup test test-slow test-multihost test-browser test-gpu test-remote test-monitoring test-trackers golden format docs docs-check wheel wheel-test demo bench-attention bench-sparse bench-partition bench-train bench-evaluate bench-smoothing bench-epoch bench-gpu bench-verify bench-tables bench-waiting bench-compare bench-defaults bench-growth scoreboard scoreboard-quick paper paper-search paper-quick clean
 
 setup: .venv/ready
 
@@ -132,6 +132,23 @@ bench-waiting: .venv/ready
 # What a training without settings comes to beside baselines, on the graphs in NFDIST_DATA: hours.
 bench-defaults: .venv/ready
 	$(BIN)/python benchmarks/defaults.py --rates 0.001,0.003,0.01
+
+# How time and memory grow with the graph and the model, and 10^9 nodes on paper: docs/scaling.md.
+bench-growth: .venv/ready
+	$(BIN)/python benchmarks/growth.py --write
+	$(BIN)/python benchmarks/growth.py --paper --write
+
+# What a user would do at full size, beside what else there is: an hour and a half, 45 GB of disk; the same command goes
+# on where it was stopped. PyG is installed for it alone.
+scoreboard: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev,scoreboard]"
+	$(BIN)/python benchmarks/scoreboard/make_scoreboard.py
+
+# The same stages at small scales: minutes.
+scoreboard-quick: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .venv/constraints.txt --editable ".[dev,scoreboard]"
+	$(BIN)/python benchmarks/scoreboard/make_scoreboard.py --quick
+	@cat benchmarks/RESULTS-quick.md
 
 # Settings for the tuned rows of the paper's tables, the same budget for each method: hours.
 paper-search: .venv/ready

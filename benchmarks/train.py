@@ -118,7 +118,8 @@ class Plain:
         everyone = torch.arange(store.num_nodes)
         graph = store.induced(everyone, loops=True)
         self.edge_index = torch.stack([graph.sources, graph.targets]).long()
-        self.features = store.take(everyone)
+        features, self.store = store.take(everyone), store
+        self.features = features if features.layout == torch.sparse_csr else features.float()
         counts = store.split(everyone) == TRAIN
         self.labels = torch.where(counts, store.labels(everyone), IGNORED)
         self.model = make_model(config, store)
@@ -142,11 +143,15 @@ class Plain:
         # The first steps draw what nfdist draws, so that losses can be compared; the timed ones draw more cheaply.
         draw = Draw(SEED, number, node_ids) if number < BLOCK else None
         transcription = Transcription(self.model, relation)
-        loss = transcription.loss(self.features[node_ids], self.labels[node_ids], self.edge_loss, draw)
+        loss = transcription.loss(self._rows(node_ids), self.labels[node_ids], self.edge_loss, draw)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         return loss.item()
+
+    def _rows(self, node_ids: torch.Tensor) -> torch.Tensor:
+        """Features; torch cannot take rows of sparse ones."""
+        return self.store.take(node_ids) if self.features.layout == torch.sparse_csr else self.features[node_ids]
 
 
 def make_model(config: Config, store: Any) -> NodeFormer:

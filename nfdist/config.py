@@ -231,7 +231,7 @@ class TrainConfig:
     epochs: int = setting(100, "passes over the nodes that batches come from", AT_LEAST_1)
     batch_nodes: int = setting(0, "most nodes of a rank in a batch; 0: all, divided (with scopes world)", AT_LEAST_0)
     accumulate: int = setting(1, "so many batches make a step, by the mean of their gradients", AT_LEAST_1, before=1)
-    batch_from: BatchFrom = setting("all", "all nodes come into batches, or only those to train on")
+    batch_from: BatchFrom = setting("all", "all nodes come into batches, or only those to train on; where walks start")
     sampling: Sampling = setting("uniform", "of all nodes, of each rank's own parts, or by random walks")
     walk_length: int = setting(2, "steps of a walk, which has one node more", AT_LEAST_1, before=2)
     learning_rate: float = setting(1e-3, "the step size of Adam", POSITIVE)
@@ -302,11 +302,6 @@ class TrainConfig:
             raise ConfigError(
                 f'train.sampling = "walks" takes walks of {visited} nodes: set train.batch_nodes to at least '
                 f"{visited}, got {self.batch_nodes}"
-            )
-        if self.batch_from != "all":
-            raise ConfigError(
-                f'train.sampling = "walks" takes whatever nodes a walk meets: set train.batch_from=all, '
-                f"got {self.batch_from!r}"
             )
 
 

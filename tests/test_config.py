@@ -43,11 +43,6 @@ from nfdist.errors import ConfigError
         (TrainConfig, {"sampling": "walk"}, "train.sampling must be one of uniform, local, walks, got 'walk'"),
         (TrainConfig, {"walk_length": 0}, "train.walk_length must be at least 1, got 0"),
         (TrainConfig, {"sampling": "walks"}, 'train.sampling = "walks" takes walks of 3 nodes: set train.batch_nodes'),
-        (
-            TrainConfig,
-            {"sampling": "walks", "batch_nodes": 9, "batch_from": "train"},
-            'train.sampling = "walks" takes whatever nodes a walk meets: set train.batch_from=all',
-        ),
         (RelationConfig, {"order": -1}, "relation.order must be at least 0, got -1"),
         (RelationConfig, {"order": 1000}, "relation.order must be at most 20, got 1000"),
         (ModelConfig, {"layers": 10**20}, "model.layers must be at most 1000, got 1"),

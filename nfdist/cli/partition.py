@@ -105,5 +105,6 @@ def _tell(recipe: "Recipe", outcome: "Outcome", as_json: bool) -> None:
             "peak_memory_bytes": outcome.peak_memory_bytes,
             "peak_private_bytes": outcome.peak_private_bytes,
             "sent_bytes": outcome.sent_bytes,
+            "stage_seconds": outcome.seconds,
         }
         print(json.dumps(result))

@@ -92,7 +92,7 @@ class Evaluator:
         device: torch.device = CPU,
         wanted_device: Device = "auto",
     ) -> None:
-        self._world, self._started = world, time.perf_counter()
+        self._world, self._started, self._sent_before = world, time.perf_counter(), world.watch.sent_bytes
         self._tight = memory_bytes is not None and memory_bytes < TIGHT_BYTES
         self._rows_at_once = rows_written_at_once(memory_bytes, trained.config.model.channels, trained.dtype.itemsize)
         config = trained.config
@@ -123,11 +123,13 @@ class Evaluator:
         peaks = torch.tensor([peak_resident_bytes(), max(watch.peak_private_bytes, self._opening_bytes)])
         resident, private = largest(self._world, peaks, "compare memory").tolist()
         seconds, self._started = time.perf_counter() - self._started, time.perf_counter()
+        sent, self._sent_before = self._world.watch.sent_bytes - self._sent_before, self._world.watch.sent_bytes
         return {
             **facts,
             "seconds": seconds,
             "peak_memory_bytes": resident,
             "peak_private_bytes": private,
+            "sent_bytes": sent,
             "world_size": self._world.size,
             "device": str(self._full.device),
             "parts": len(self._store.parts),

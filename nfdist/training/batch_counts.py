@@ -28,8 +28,8 @@ def count_batch(config: Config, graph: GraphCounts, ranks: int = 1) -> BatchCoun
     share = graph.trained / max(1, graph.nodes)
     if train.batch_nodes == 0:
         return _whole_graph(config, graph, ranks, patterns, share)
-    of_all = train.batch_from == "all" or train.sampling == "walks"
-    pool = graph.nodes if of_all else graph.trained
+    of_all, walk = train.batch_from == "all", train.walk_length + 1 if train.sampling == "walks" else 1
+    pool = graph.nodes if of_all else graph.trained * walk
     batches = max(1, -(-pool // (train.batch_nodes * ranks)))
     nodes = pool / batches / ranks
     if train.sampling == "walks":
@@ -43,7 +43,7 @@ def count_batch(config: Config, graph: GraphCounts, ranks: int = 1) -> BatchCoun
     if train.sampling == "walks":
         edges = tuple(min(nodes**2, count + nodes * _steps_kept(config)) for count in edges)
     copies = nodes * (ranks - 1) * _heard(graph, patterns, taken) if crosses else 0.0
-    return BatchCounts(nodes, copies, edges, nodes * (share if of_all else 1.0), batches)
+    return BatchCounts(nodes, copies, edges, nodes * (share if of_all else 1 / walk), batches)
 
 
 def _whole_graph(

@@ -23,7 +23,8 @@ def make_sampler(config: Config, graph: Graph, split: Tensor, ranks: int, seed: 
     if train.batch_nodes == 0:
         return WholeGraph(divide(store.parts, ranks))
     if train.sampling == "walks":
-        return Walks(graph.loading_store, ranks, train.batch_nodes, train.walk_length, seed)
+        roots = trained.nonzero()[:, 0] if train.batch_from == "train" else None
+        return Walks(graph.loading_store, ranks, train.batch_nodes, train.walk_length, seed, roots)
     wanted = trained if train.batch_from == "train" else torch.ones_like(trained)
     if train.sampling == "uniform":
         return Pools([wanted.nonzero()[:, 0]], None, ranks, train.batch_nodes, seed)

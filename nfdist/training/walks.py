@@ -1,7 +1,8 @@
 """Batches of random walks, as GraphSAINT takes them: dense where uniform batches of a sparse graph have few edges.
 
-A batch is the nodes that walks of a given length meet, from roots drawn uniformly among all nodes. An epoch has
-as many batches as those of distinct nodes would be to meet every node once.
+A batch is the nodes that walks of a given length meet, from roots drawn uniformly among all nodes: an epoch has as many
+batches as those of distinct nodes would be to meet every node once. Or the roots are some nodes alone, such as those to
+train on where they are few: an epoch has as many batches as have that many roots.
 """
 
 import numpy as np
@@ -24,10 +25,14 @@ class Walks:
     must take every batch.
     """
 
-    def __init__(self, store: GraphStore, ranks: int, batch_nodes: int, walk_length: int, seed: int) -> None:
+    def __init__(
+        self, store: GraphStore, ranks: int, batch_nodes: int, walk_length: int, seed: int, roots: Tensor | None = None
+    ) -> None:
         self._store, self._ranks, self._batch_nodes, self._seed = store, ranks, batch_nodes, seed
         self._walk_length = walk_length
-        self._roots = batch_nodes // (walk_length + 1)
+        self._walks = batch_nodes // (walk_length + 1)
+        self._roots = None if roots is None else roots.numpy()
+        self._met = store.num_nodes if roots is None else len(roots) * (walk_length + 1)  # in an epoch
 
     def take(self, position: Position) -> tuple[list[Tensor], Position]:
         batches = self._visited(position.batch)
@@ -37,19 +42,22 @@ class Walks:
         return batches, Position(position.batch + 1, position.epoch, (consumed,))
 
     def batches(self, position: Position) -> int:
-        left = self._store.num_nodes - sum(position.consumed)
+        left = self._met - sum(position.consumed)
         return max(1, -(-left // (self._ranks * self._batch_nodes)))
 
     def progress(self, position: Position) -> float:
-        return position.epoch + sum(position.consumed) / self._store.num_nodes
+        return position.epoch + sum(position.consumed) / self._met
 
     def _visited(self, batch: int) -> list[Tensor]:
         """The ascending ids of the nodes that each rank's walks meet."""
         streams = [seeds.numpy_generator(self._seed, "walks", batch, rank) for rank in range(self._ranks)]
-        here = np.stack([stream.integers(self._store.num_nodes, size=self._roots) for stream in streams])
+        count = self._store.num_nodes if self._roots is None else len(self._roots)
+        here = np.stack([stream.integers(count, size=self._walks) for stream in streams])
+        if self._roots is not None:
+            here = self._roots[here]
         visited = [here]
         for _ in range(self._walk_length):
-            chances = np.stack([stream.random(self._roots) for stream in streams])
+            chances = np.stack([stream.random(self._walks) for stream in streams])
             here = self._moved(here.ravel(), chances.ravel()).reshape(here.shape)
             visited.append(here)
         return [torch.from_numpy(np.unique(nodes)) for nodes in np.concatenate(visited, 1)]

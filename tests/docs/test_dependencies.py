@@ -18,6 +18,7 @@ MODULES = {  # where they are not called alike
     "mlflow-skinny": "mlflow",
     "prometheus-client": "prometheus_client",
     "scikit-learn": "sklearn",
+    "torch-geometric": "torch_geometric",
 }
 USED_BY_NFDIST = ("gpu", "mlflow", "tensorboard", "tune", "wandb")
 EXTRAS = sorted(PROJECT["optional-dependencies"])

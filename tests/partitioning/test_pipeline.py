@@ -187,7 +187,9 @@ def test_inspect_and_plan_print_one_line_of_json_last(tmp_path: Path, capsys: py
     out = str(tmp_path / "out")
     assert main(["partition", str(tmp_path / "graph.npz"), "--parts", "2", "--out", out, "--json"]) == 0
     written = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert set(written) == {"parts", "nodes", "edges", "edge_cut", "seconds", "peak_memory_bytes", "peak_private_bytes"}
+    peaks = {"peak_memory_bytes", "peak_private_bytes"}
+    assert set(written) == {"parts", "nodes", "edges", "edge_cut", "seconds", "stage_seconds", "sent_bytes", *peaks}
+    assert sum(written["stage_seconds"].values()) == pytest.approx(written["seconds"])
     assert main(["inspect", out, "--verify", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["edges"] == written["edges"]

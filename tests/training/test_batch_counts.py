@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,6 +58,15 @@ def test_batches_that_reach_those_of_other_ranks(graph: Path) -> None:
     scale = found.nodes / 50
     assert found.edges[0] == pytest.approx(edges.num_edges * scale**2, rel=0.3)
     assert found.copies == pytest.approx(int((edges.sources.unique() >= 50).sum()) * scale, rel=0.3)
+
+
+def test_walks_from_training_nodes_have_these_first(graph: Path) -> None:
+    store, given = Store.open(graph), ["train.batch_nodes=60", "train.sampling=walks", "train.batch_from=train"]
+    roots = store.nodes_in_split("train")
+    walks, found = Walks(store, 1, 60, 2, 0, roots), counted(graph, *given)
+    batch = walks.take(Position())[0][0]
+    assert found.batches == walks.batches(Position())
+    assert 0.5 < found.labeled / len(np.intersect1d(batch, roots)) < 2
 
 
 def test_walks_have_more_edges_than_chance(graph: Path) -> None:

@@ -55,6 +55,25 @@ def test_what_resumes_within_an_epoch_goes_on_with_the_same_steps(store: Store, 
     assert len(rest) == -(-(store.num_nodes - 4 * 2 * 20) // (ranks * 20))
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_epoch_of_walks_from_some_nodes_has_as_many_walks_as_these(store: Store, ranks: int) -> None:
+    roots = torch.arange(5, store.num_nodes, 7)
+    walks = Walks(store, ranks, 20, LENGTH, 4, roots)
+    steps, after = epoch(walks, Position())
+    assert len(steps) == walks.batches(Position()) == -(-len(roots) // (ranks * (20 // (LENGTH + 1))))
+    assert walks.progress(after) == 1.0
+
+
+def test_walks_from_some_nodes_start_there(store: Store) -> None:
+    graph = store.induced(torch.arange(store.num_nodes))
+    roots = graph.in_degrees.argsort()[:3]  # from where few are reached
+    reached = set(roots.tolist()) | set(graph.sources[torch.isin(graph.targets, roots)].tolist())
+    assert len(reached) < store.num_nodes // 2
+    walks = Walks(store, 1, BATCH, 1, 0, roots)
+    batches = [walks.take(Position(batch=step))[0][0] for step in range(20)]
+    assert {node for batch in batches for node in batch.tolist()} == reached
+
+
 def test_every_node_is_met_sooner_or_later(store: Store) -> None:
     walks = Walks(store, 1, BATCH, LENGTH, seed=0)
     met = torch.cat([walks.take(Position(batch=step))[0][0] for step in range(400)])
