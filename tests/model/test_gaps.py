@@ -117,7 +117,7 @@ def test_every_model_answers_for_gaps_as_for_the_means_in_their_place(name: str)
     broken[torch.rand(30, 5, generator=stream) < 0.3] = float("nan")
     means = torch.randn(5, generator=stream)
     config = Config(model=_model(name), relation=RelationConfig(order=1))
-    model = build_model(config, 5, 3, seed=1).eval()
+    model = build_model(config, 5, 3, seed=1, num_nodes=30).eval()
     model.feature_means = means
     model.input.set_statistics(means.double(), torch.ones(5).double())
     ends = torch.randint(30, (2, 90), generator=stream)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nfdist import files, settings
 from nfdist.config import Config, TrainConfig
+from nfdist.fields import each_setting
 from nfdist.runs.checkpoint import Checkpoint
 from nfdist.runs.records import sealed
 from nfdist.runs.run import Run
@@ -48,7 +49,12 @@ def save(run: Run, seed: int, step: int, keep: int = 2, note: str = "") -> Check
 def make_format_2(path: Path) -> None:
     """Make a run what it would have been in format version 2, when no section was inside another."""
     run = Run.open(path)
-    text = re.sub(r"\n\[model\.\w+\]\n", "", settings.dump(run.config))
+    then = {field.metadata["was"] and name.rpartition(".")[0] for name, field in each_setting(Config)}
+    text = re.sub(
+        r"\n\[(model\.\w+)\]\n((?:[^\[\n].*\n)*)",
+        lambda table: table[2] * (table[1] in then),
+        settings.dump(run.config),
+    )
     (path / "config.toml").write_text(sealed(text, run.id))
     for record in (path / "run.json", path / "result.json", *path.glob("checkpoints/*/best.json")):
         content = json.loads(record.read_bytes())
