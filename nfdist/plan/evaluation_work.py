@@ -38,11 +38,11 @@ def sweep_work(config: Config, graph: GraphCounts, own: float) -> Work:
     work += Work(2 * own * c * graph.outputs, ANSWER_PASSES * own * graph.outputs * item, calls=chunks * CHUNK_CALLS)
     edges = sum(graph.patterns[: config.relation.num_patterns]) * share
     if not model_class(model.name).sweeps:
-        return work + _baseline_work(config, graph, own, item)
+        return (work + _baseline_work(config, graph, own, item)).in_numbers_of(item)
     passed = own * item * (EXPONENT_PASSES * model.heads * model.random_features + STATE_PASSES * c)
     layer = layer_products(config, own, config.relation.num_patterns, training=False)
     layer += Work(0, passed, edges * c * item, chunks * CHUNK_CALLS)
-    return work + layer.times(model.layers) + layer.times(model.graph_layers / 2)
+    return (work + layer.times(model.layers) + layer.times(model.graph_layers / 2)).in_numbers_of(item)
 
 
 def _baseline_work(config: Config, graph: GraphCounts, own: float, item: int) -> Work:

@@ -14,11 +14,14 @@ from nfdist.store.hop_building import PATHS_PER_SECOND, HopSize
 from nfdist.training.batch_counts import count_batch
 from nfdist.training.step_traffic import step_traffic, summary_bytes
 
+HOPS_BYTES, PATHS_SHARE = 165 << 20, 0.8  # of a process that builds hops, and of the bound that a build is refused by
 METRICS_LINE_BYTES = 700
 PREDICTION_CALLS = 1500  # until a run, its states and new nodes are read
 PREDICTED_BYTES = 40  # of a node in predictions.parquet, as it is compressed
 NEIGHBOR_BYTES = 40  # of a new node's neighbor, as it is looked up
-STEP_SHARE = 0.9  # of what threads do by themselves, where they wait for each other after every operation of a step
+# Of what threads do by themselves: in a step they wait for each other after every operation, in an evaluation after
+# every sweep. Two threads on two quiet cores (benchmarks/plan.py).
+STEP_SHARE, SWEEP_SHARE = 0.65, 0.8
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def plan_hops(job: PlannedJob) -> PlannedStage | None:
     sizes = [HopSize(round(edges), round(before * degree), job.graph.nodes) for before, edges in pairwise(patterns)]
     memory, disk = max(size.memory_bytes for size in sizes), sum(size.disk_bytes for size in sizes)
     seconds = sum(size.paths for size in sizes) / PATHS_PER_SECOND + disk / job.rates.rates.disk_written_bytes
-    return PlannedStage("hops", round(EVALUATION_BYTES + memory), 0, round(disk), seconds)
+    return PlannedStage("hops", round(HOPS_BYTES + PATHS_SHARE * memory), 0, round(disk), seconds)
 
 
 def plan_training(job: PlannedJob) -> PlannedStage:
@@ -66,14 +69,13 @@ def plan_training(job: PlannedJob) -> PlannedStage:
     accumulated = min(train.accumulate, batch.batches)
     sent = step_traffic(config, graph, batch, job.ranks)
     work = step_work(config, graph, batch, job.ranks).times(accumulated)
-    waiting = 1.0 if job.threads == 1 else STEP_SHARE
-    step_seconds = work.seconds(job.speed) / waiting + _sending_seconds(job, sent)
+    step_seconds = _seconds(job, work, STEP_SHARE) + _sending_seconds(job, sent)
     steps = -(-batch.batches // accumulated) * train.epochs * len(train.seeds)
     evaluations = -(-train.epochs // train.evaluate_every) * len(train.seeds) if train.evaluate_every else 0
     evaluating = _sweep_work(job).times(evaluations)
     if train.evaluate_every:
         evaluating += _smoothing_work(job, chooses=True).times(len(train.seeds))
-    seconds = job.speed.start_seconds + steps * step_seconds + evaluating.seconds(job.speed)
+    seconds = job.speed.start_seconds + steps * step_seconds + _seconds(job, evaluating, SWEEP_SHARE)
     checkpoint = job.weight_bytes * (4 if train.ema else 3)
     disk = (train.keep + 1) * len(train.seeds) * checkpoint + METRICS_LINE_BYTES * (steps + evaluations)
     gpu = round(job.device_bytes()) if job.on_gpu else None
@@ -90,7 +92,7 @@ def plan_evaluation(job: PlannedJob) -> PlannedStage:
     work = _sweep_work(job) + writing_work(job.config, job.graph, _own(job), _passes(job))
     work += _smoothing_work(job, chooses=not job.config.train.evaluate_every)  # as the end of a training has done
     on_disk = (files + sweep.in_files) / rates.disk_written_bytes
-    seconds = rates.start_seconds + max(work.seconds(job.speed), on_disk)  # files are written meanwhile
+    seconds = rates.start_seconds + max(_seconds(job, work, SWEEP_SHARE), on_disk)  # files are written meanwhile
     gpu = round(sweep.held + sweep.work + DEVICE_CHUNK_BYTES) if job.on_gpu else None
     return PlannedStage(
         "evaluate",
@@ -144,6 +146,11 @@ def _swept_traffic(job: PlannedJob) -> float:
     copies = job.graph.nodes - _own(job)
     summaries = config.model.layers * summary_bytes(config, job.item_bytes, training=False)
     return _passes(job) * copies * config.model.channels * job.item_bytes + summaries
+
+
+def _seconds(job: PlannedJob, work: Work, share: float) -> float:
+    """Of all threads of a rank, which do such a share of what they would alone."""
+    return work.seconds(job.speed) / (1.0 if job.threads == 1 else share)
 
 
 def _sweep_work(job: PlannedJob) -> Work:

@@ -5,7 +5,7 @@ passed is counted from their code; the constants stand for what is not worth cou
 benchmarks/plan.py. A plan is to be right within a factor of 2.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nfdist.attention.ops.cpu.heavy_keys import few_are_heavy
 from nfdist.config import Config
@@ -15,6 +15,7 @@ from nfdist.plan.rates import HostRates
 from nfdist.training.batch_counts import BatchCounts
 from nfdist.training.recomputing import recomputes
 
+FLOAT32_BYTES = 4
 CALL_SECONDS = 2e-5  # of one of torch's operations
 STEP_CALLS, LAYER_CALLS = 150, 120  # in a training step besides its layers, and in each of these
 KEPT_PASSES = 60  # of the log features of a row, forward and backward, the edge loss included
@@ -44,6 +45,10 @@ class Work:
     def times(self, factor: float) -> "Work":
         return Work(*(factor * one for one in vars(self).values()))
 
+    def in_numbers_of(self, item_bytes: int) -> "Work":
+        """With products of such numbers, in units of those of float32, which rates are of."""
+        return replace(self, flops=self.flops * item_bytes / FLOAT32_BYTES)
+
     def seconds(self, rates: HostRates) -> float:
         """One after the other, by all threads that the rates are of."""
         return (
@@ -56,6 +61,10 @@ class Work:
 
 def step_work(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: int = 1) -> Work:
     """A training step on one batch, and the making of the batch."""
+    return _step_work(config, graph, batch, ranks).in_numbers_of(weights_dtype(config).itemsize)
+
+
+def _step_work(config: Config, graph: GraphCounts, batch: BatchCounts, ranks: int) -> Work:
     item, n, f, c = weights_dtype(config).itemsize, batch.nodes, graph.features, config.model.channels
     sweeps = model_class(config.model.name).sweeps
     calls = STEP_CALLS + config.model.layers * LAYER_CALLS

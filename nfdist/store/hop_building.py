@@ -35,7 +35,7 @@ DISK_SHARE = 0.9  # of the free room on a disk, which others use as well
 SAMPLED_ROWS = 200  # whose ends stand for those of all rows: off by a few hundredths
 SAMPLED_PATHS = 1 << 29  # that are followed for that at most, or a few seconds' worth
 FEWEST_SAMPLED_ROWS = 8
-PATHS_PER_SECOND = 5e7  # that a core follows
+PATHS_PER_SECOND = 3e7  # that a core follows
 QUIET_SECONDS = 60.0
 EDGES_AT_ONCE = 1 << 22
 

@@ -149,7 +149,7 @@ def _baseline_numbers(config: Config, graph: GraphCounts, batch: BatchCounts) ->
     """What baselines keep, and what comes beside it; by their parts in baseline.py, not model by model."""
     model, n = config.model, batch.nodes
     hidden = max(0, model.layers - 1)
-    state = model.channels * (1 + (model.norm == "layer") + (1.25 if model.dropout else 0))
+    state = model.channels * (2 + (model.norm == "layer") + (1.25 if model.dropout else 0))
     kept = n * (_prepared(config, graph) + hidden * state + graph.outputs) + 2 * graph.outputs * batch.labeled
     kept += model_class(model.name).pair_numbers(config, training=True) * n**2
     more = n * (3 * model.channels + graph.outputs) + (batch.edges[0] if batch.edges else 0.0)
