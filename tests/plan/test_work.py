@@ -53,6 +53,16 @@ def test_more_of_the_model_takes_longer(more: str, graph: Path) -> None:
     )
 
 
+def test_products_of_float64_count_as_two_of_float32(graph: Path) -> None:
+    found = []
+    for precision in ("float32", "float64"):
+        job = job_of(graph, f"train.precision={precision}", "attention.kind=softmax", times=100)
+        step = step_work(job.config, job.graph, count_batch(job.config, job.graph))
+        found.append((step.flops, sweep_work(job.config, job.graph, job.graph.nodes).flops))
+    single, double = found
+    assert double == (2 * single[0], 2 * single[1])
+
+
 def test_strengths_that_are_known_take_no_choosing(graph: Path) -> None:
     seconds = {
         times: [
