@@ -8,15 +8,12 @@ from torch import Tensor
 
 from nfdist.config import RelationConfig
 from nfdist.devices import exact_products, placed
-from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
-from nfdist.evaluation.placement import CPU, Placement, Room
+from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.evaluation.stored_relation import RecordedRelation
 from nfdist.graph.division import divide_among
 from nfdist.graph.relation import Relation, degree_factors, source_degrees
-from nfdist.graph.shard import Shard
-from nfdist.graph.spill import Spill
 from nfdist.log import Progress
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.protocol import Draw, Model
@@ -44,8 +41,10 @@ class InMemoryGraph:
         assert hops.weighted == relation.weights
         divided = divide_among(world, store)
         self.nodes = divided[world.rank]
-        self._edges = partial(Shard, store.local, hops, EDGES, world, divided)
-        self._world, self._dtype, self.device = world, dtype, device
+        self._propagation_of = partial(
+            Propagation.in_memory, store.local, hops, world=world, divided=divided, dtype=dtype, device=device
+        )
+        self._dtype, self.device = dtype, device
         self._propagation: Propagation | None = None
         everyone = torch.arange(store.num_nodes)
         self._everyone = everyone.to(device)
@@ -56,10 +55,7 @@ class InMemoryGraph:
     def propagation(self) -> Propagation:
         """The sums over edges that smoothing needs. Every rank must call this."""
         if self._propagation is None:
-            spill, work_bytes = Spill(), Budget.within(None, len(self.nodes)).work_bytes
-            shard = self._edges(spill, self._dtype, work_bytes // 4).to(self.device, self.device)
-            room = Room(spill, Placement(self.device, self.device, work_bytes))
-            self._propagation = Propagation(shard, room, self._world, self.nodes, self._dtype)
+            self._propagation = self._propagation_of(EDGES)
         return self._propagation
 
     def source_factors(self) -> Tensor:

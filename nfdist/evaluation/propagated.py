@@ -15,13 +15,10 @@ from torch import Tensor
 from nfdist.collectives import together
 from nfdist.config import RelationConfig
 from nfdist.devices import exact_products, full_precision, placed, sent
-from nfdist.evaluation.budget import Budget
 from nfdist.evaluation.full import BranchListener, Evaluation, Listener
-from nfdist.evaluation.placement import CPU, Placement, Room
+from nfdist.evaluation.placement import CPU
 from nfdist.evaluation.propagation import EDGES, Propagation
 from nfdist.graph.division import divide_among
-from nfdist.graph.shard import Shard
-from nfdist.graph.spill import Spill
 from nfdist.log import Progress
 from nfdist.model.baselines.baseline import Baseline
 from nfdist.model.gaps import fill_gaps
@@ -75,16 +72,8 @@ class PropagatedGraph:
         self._store, self._world, self._dtype, self.device = store.local, world, dtype, device
         divided = divide_among(world, store)
         self.nodes = divided[world.rank]
-        self._spill, self._work_bytes = Spill(), Budget.within(None, len(self.nodes)).work_bytes
-        self._shard_of = partial(
-            Shard,
-            self._store,
-            hops,
-            world=world,
-            divided=divided,
-            spill=self._spill,
-            dtype=dtype,
-            round_bytes=self._work_bytes // 4,
+        self._propagation_of = partial(
+            Propagation.in_memory, store.local, hops, world=world, divided=divided, dtype=dtype, device=device
         )
         self._relation = self._propagation_of(relation) if relation.order else None
         plain = relation.order == 1 and replace(relation, gate=EDGES.gate, scope=EDGES.scope) == EDGES
@@ -126,11 +115,6 @@ class PropagatedGraph:
         if progress is not None:
             progress.advance((model.model.layers + 1) * len(self.nodes))
         return Evaluation(self.nodes, logits, None, ())
-
-    def _propagation_of(self, relation: RelationConfig) -> Propagation:
-        shard = self._shard_of(relation).to(self.device, self.device)
-        room = Room(self._spill, Placement(self.device, self.device, self._work_bytes))
-        return Propagation(shard, room, self._world, self.nodes, self._dtype)
 
     def _embedded(self, model: Baseline, node_ids: Tensor) -> Tensor:
         """What the input linear makes of the features of this rank's nodes, some of them at a time."""

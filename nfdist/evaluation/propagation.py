@@ -3,17 +3,22 @@
 A product is made a chunk of rows at a time, by any number of ranks, in tensors that may lie in files.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torch import Tensor, dtype
+import torch
+from torch import Tensor
 
 from nfdist.collectives import together
 from nfdist.config import RelationConfig
-from nfdist.evaluation.placement import Room
+from nfdist.evaluation.budget import Budget
+from nfdist.evaluation.placement import Placement, Room
 from nfdist.graph.shard import Shard
+from nfdist.graph.spill import Spill
 from nfdist.log import Progress
+from nfdist.store.hops import Hops
+from nfdist.store.store import Store
 from nfdist.world import World
 
 EDGES = RelationConfig(order=1, normalize=True)  # what a shard must be of, or have in its first hop
@@ -32,7 +37,23 @@ class Propagation:
     room: Room
     world: World
     nodes: range
-    dtype: dtype
+    dtype: torch.dtype
+
+    @staticmethod
+    def in_memory(
+        store: Store,
+        hops: Hops,
+        relation: RelationConfig,
+        world: World,
+        divided: Sequence[range],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> "Propagation":
+        """One whose edges and states are held on a device, without a limit. Every rank must call this."""
+        nodes, spill = divided[world.rank], Spill()
+        work_bytes = Budget.within(None, len(nodes)).work_bytes
+        shard = Shard(store, hops, relation, world, divided, spill, dtype, work_bytes // 4).to(device, device)
+        return Propagation(shard, Room(spill, Placement(device, device, work_bytes)), world, nodes, dtype)
 
     def tensor(self, *shape: int) -> Tensor:
         """Zeros, where states lie. Every rank must call this."""
